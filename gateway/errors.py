@@ -1,0 +1,59 @@
+"""The one place where an ending becomes an OpenAI-shaped error: body, headers, or an event inside a stream.
+
+    {"error": {"message": ..., "type": ..., "param": null, "code": 503}}
+
+`code` is the status as a number, as vLLM sends it. The reason (`policies.terms.Refusal`) is in the header `x-headrace-reason` and, where
+no header can be sent any more, in the event's `reason`.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from policies.refusals import STATUS_OF, error_type, retry_after_seconds
+from policies.terms import Refusal
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Refused(Exception):
+    """Raised inside the gateway where a request ends without an engine's answer; caught by the proxy alone."""
+
+    def __init__(self, reason: Refusal, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.param = param
+
+
+def error_body(message: str, type_: str, status: int, param: str | None = None) -> bytes:
+    return orjson.dumps({"error": {"message": message, "type": type_, "param": param, "code": status}})
+
+
+def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
+    reason = refused.reason
+    status = STATUS_OF[reason]
+    body = error_body(refused.message, error_type(reason), status, refused.param)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-headrace-reason", reason.value.encode()),
+    ]
+    retry_after = retry_after_seconds(reason)
+    if retry_after is not None:
+        headers.append((b"retry-after", b"%d" % retry_after))
+    if reason in (Refusal.BODY_TOO_LARGE, Refusal.BODY_TIMEOUT, Refusal.SHUTTING_DOWN):
+        headers.append((b"connection", b"close"))  # unread body, or a process about to end
+    return status, headers, body
+
+
+def error_event(reason: Refusal, message: str) -> bytes:
+    """What a client gets inside a stream that cannot be finished; the broken end follows. Never a `[DONE]`."""
+    error = {
+        "message": message,
+        "type": error_type(reason),
+        "param": None,
+        "code": STATUS_OF[reason],
+        "reason": reason.value,
+    }
+    return b"data: " + orjson.dumps({"error": error}) + b"\n\n"

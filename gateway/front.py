@@ -1,0 +1,253 @@
+"""The client's connection: uvicorn's httptools protocol with the bounds it lacks.
+
+Adds to uvicorn: a bound on the bytes of a request's head (431) and on its target (414), a time limit for slow heads and silent bodies (408),
+OpenAI-shaped answers to malformed HTTP, a limit on how long a client may leave an answer unread (stall), and word of a client's leaving
+without a task per request: `scope["extensions"][DEPARTURE].on_departure` is called with the cause.
+
+Settings: `ServerSettings` `max_header_kb`, `header_seconds`, `body_gap_seconds`, `stall_seconds`, `keep_alive_seconds`.
+Time: one lazy timer per connection, armed no later than the next moment at which something could be overdue.
+Limit: a client that pipelines requests is noticed leaving only when the earlier ones are answered, since its socket is not read meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from gateway.errors import error_body
+from gateway.settings import ServerSettings
+
+DEPARTURE = "headrace.departure"
+MAX_TARGET_BYTES = 16 * 1024
+MAX_HEADERS = 1000
+
+
+class Cause(StrEnum):
+    """Why a client's connection ended before its answer."""
+
+    CLIENT_LEFT = "client_left"
+    CLIENT_STALLED = "client_stalled"
+    BODY_TIMEOUT = "body_timeout"
+
+
+_PHRASES = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    414: b"URI Too Long",
+    431: b"Request Header Fields Too Large",
+}
+
+
+class _Overdue(Exception):
+    """A bound was passed inside a parser callback."""
+
+
+class FrontProtocol(HttpToolsProtocol):
+    settings: ServerSettings
+    draining: Callable[[], bool]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        settings: ServerSettings,
+        draining: Callable[[], bool],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(config, server_state, {}, loop)
+        self.settings = settings
+        self.draining = draining
+        self.on_departure: Callable[[Cause], None] | None = None
+        self._extensions: dict[str, Any] = {DEPARTURE: self}
+        self._head_limit = int(settings.max_header_kb * 1024)
+        self._head_bytes = 0
+        self._head_open = True
+        self._body_open = False
+        self._since = loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._cause = Cause.CLIENT_LEFT
+        self._refusal: tuple[int, str] | None = None
+        self._awaits_first = True
+
+    # --- connection -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
+        super().connection_made(transport)
+        self._arm(self._since + self.settings.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._stall_timer = None
+        super().connection_lost(exc)
+        if self.on_departure is not None:
+            self.on_departure(self._cause)
+
+    def data_received(self, data: bytes) -> None:
+        if self.parser is None:
+            return  # refused already; what still comes is not read
+        if self._head_open:
+            if not self._head_bytes and not self._awaits_first:
+                self._since = self.loop.time()  # the first byte after an idle time
+                self._arm(self._since + self.settings.header_seconds)
+            self._head_bytes += len(data)
+        elif self._body_open:
+            self._since = self.loop.time()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            return
+        except httptools.HttpParserError as error:
+            status, message = self._refusal or (400, f"This is not a valid HTTP request: {error}")
+            self._refuse(status, message)
+            return
+        if self._head_open and self._head_bytes > self._head_limit:
+            self._refuse(431, f"The request's headers exceed {self._head_limit} bytes")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what never became a request. With another request's answer under way on this connection it only closes."""
+        if self.transport.is_closing():
+            return
+        if self._is_answering and not self._head_open:
+            self.transport.abort()
+            return
+        body = error_body(message, "invalid_request_error", status)
+        head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, _PHRASES[status], len(body)) + body)
+        self.transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        if self.cycle is None:  # none yet, whatever uvicorn declares
+            return False
+        return not self.cycle.response_complete
+
+    # --- parser callbacks -----------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = self._extensions
+        self._fields_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MAX_TARGET_BYTES:
+            self._exceed(414, f"The request's target exceeds {MAX_TARGET_BYTES} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_open:
+            return  # trailers
+        super().on_header(name, value)
+        self._fields_bytes += len(name) + len(value) + 4
+        if self._fields_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+            self._exceed(
+                431, f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
+            )
+
+    def _exceed(self, status: int, message: str) -> None:
+        self._refusal = (status, message)
+        raise _Overdue(message)
+
+    def on_headers_complete(self) -> None:
+        self._head_open = False
+        self._body_open = True
+        self._awaits_first = False
+        self._since = self.loop.time()
+        super().on_headers_complete()
+        if self.draining():
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._head_open = True
+        self._head_bytes = 0
+        self._body_open = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        self.on_departure = None
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            self._since = self.loop.time()
+            self._arm(self._since + self.settings.keep_alive_seconds)
+
+    # --- time -----------------------------------------------------------------------------------------------------------
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        now = self.loop.time()
+        settings = self.settings
+        if self._body_open:
+            due = self._since + settings.body_gap_seconds
+            if now >= due:
+                # The request is running: its receive() sees the end of the connection, and nothing can be answered half-way.
+                self._cause = Cause.BODY_TIMEOUT
+                self.transport.abort()
+                return
+        elif self._is_answering:
+            due = now + min(settings.keep_alive_seconds, settings.header_seconds, settings.body_gap_seconds)
+        elif self._head_bytes or self._awaits_first:
+            due = self._since + settings.header_seconds
+            if now >= due:
+                if self._head_bytes:
+                    self._refuse(
+                        408, f"The request's head did not arrive within {settings.header_seconds:g} s"
+                    )
+                else:
+                    self.transport.close()
+                return
+        else:
+            due = self._since + settings.keep_alive_seconds
+            if now >= due:
+                # Not close(): it would wait for ever for a client that left its last answer unread.
+                self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
+                return
+        self._arm(due)
+
+    def break_off(self) -> None:
+        """Close without the answer's proper end; what was written still leaves."""
+        self.transport.close()
+        self.cycle.disconnected = (
+            True  # told at once: uvicorn would log the missing end as the application's fault
+        )
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(self.settings.stall_seconds, self._stalled)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _stalled(self) -> None:
+        self._cause = Cause.CLIENT_STALLED
+        self.transport.abort()

@@ -1,0 +1,169 @@
+"""The process: listen, reload, drain, end.
+
+    start      listen, then probe: requests are taken at once, an unknown backend counts as usable
+    SIGHUP     read the configuration again; a bad one changes nothing and is logged with every fault
+    SIGTERM    /readyz fails, the listener closes, idle connections close, what runs goes on for `drain_seconds`;
+               then streams get an error event and the rest a 503
+    again      ends at once
+
+SIGINT is SIGTERM. Host and port are read at the start only; everything else follows a reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from gateway.app import Gateway
+from gateway.configuration import ConfigurationError
+from gateway.front import FrontProtocol
+from gateway.settings import Settings
+
+_logger = logging.getLogger("headrace")
+_BACKLOG = 4096
+_CLOSE_SECONDS = 2.0
+
+Load = Callable[[], Settings]
+
+
+class Server:
+    def __init__(self, settings: Settings, reload: Load | None) -> None:
+        """`reload` reads the configuration again, or is None where there is no file to read."""
+        self._settings = settings
+        self._reload = reload
+        self._state = ServerState()
+        self._stop = asyncio.Event()
+        self._force = asyncio.Event()
+        self._reloading: asyncio.Task[None] | None = None
+        self.gateway = Gateway(settings, sys.stdout.buffer.write)
+        self.port = 0
+
+    async def serve(self) -> None:
+        """Until a signal ends it. `OSError` where the address cannot be listened on."""
+        loop = asyncio.get_running_loop()
+        server = settings = self._settings.server
+        config = Config(
+            self.gateway,
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
+        config.load()
+
+        def front() -> FrontProtocol:
+            return FrontProtocol(
+                config, self._state, self.gateway.settings.server, lambda: self.gateway.is_draining, loop
+            )
+
+        listener = await loop.create_server(front, settings.host, settings.port, backlog=_BACKLOG)
+        self.port = listener.sockets[0].getsockname()[1]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        backends = sum(len(pool.backends) for pool in self._settings.pools)
+        _logger.info("listening on http://%s:%d, %d backend(s)", host, self.port, backends)
+        # What was made until now stays; the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        await self._stop.wait()
+        await self._drain(listener)
+
+    def _on_stop(self) -> None:
+        if self._stop.is_set():
+            self._force.set()
+        self._stop.set()
+
+    async def _drain(self, listener: asyncio.Server) -> None:
+        gateway = self.gateway
+        gateway.proxy.draining = True
+        listener.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        running = gateway.requests_in_flight
+        if running:
+            seconds = gateway.settings.server.drain_seconds
+            _logger.info(
+                "draining %d request(s) for at most %g s; a second signal ends at once", running, seconds
+            )
+        await self._wait_for_requests(gateway.settings.server.drain_seconds)
+        if gateway.requests_in_flight and not self._force.is_set():
+            _logger.warning("ending %d request(s) that did not finish", gateway.requests_in_flight)
+            gateway.interrupt_all()
+            await self._wait_for_requests(_CLOSE_SECONDS)
+        for connection in list(self._state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await gateway.close()
+
+    async def _wait_for_requests(self, seconds: float) -> None:
+        """Until no request is running, the time is over, or a second signal came."""
+        forced = asyncio.ensure_future(self._force.wait())
+        try:
+            async with asyncio.timeout(seconds):
+                while self._state.tasks and not self._force.is_set():
+                    await asyncio.wait({*self._state.tasks, forced}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        finally:
+            forced.cancel()
+
+    def _on_reload(self) -> None:
+        if self._reload is None:
+            _logger.warning("there is no configuration file to reload: started with --backend")
+        elif self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload_now(self._reload))
+
+    async def _reload_now(self, reload: Load) -> None:
+        try:
+            settings = await asyncio.to_thread(reload)
+        except ConfigurationError as error:
+            _logger.error("the configuration was not reloaded, the old one stays:\n%s", error)
+            self.gateway.telemetry.reloaded(ok=False)
+            return
+        self.gateway.configure(settings)
+        self.gateway.telemetry.reloaded(ok=True)
+        _logger.info("the configuration was reloaded")
+        old = self._settings.server
+        if (settings.server.host, settings.server.port) != (old.host, old.port):
+            _logger.warning("server.host and server.port take effect at the next start")
+
+
+def run(settings: Settings, reload: Load | None) -> int:
+    """The exit code of `headrace serve`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    _raise_file_limit()
+
+    async def main() -> None:
+        await Server(settings, reload).serve()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    except OSError as error:
+        server = settings.server
+        sys.stderr.write(f"cannot listen on {server.host}:{server.port}: {error.strerror or error}\n")
+        return 1
+    return 0
+
+
+def _raise_file_limit() -> None:
+    """A stream needs two descriptors; the usual soft limit of 1,024 would end at 500 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,67 @@
+"""The words that every layer shares. Closed enums are also metric labels, so their members are the whole label space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+BackendId = NewType("BackendId", str)
+PoolName = NewType("PoolName", str)
+TicketId = NewType("TicketId", int)
+LeaseId = NewType("LeaseId", int)
+
+
+class Lane(StrEnum):
+    """Priority between requests, most urgent first."""
+
+    EMERGENCY = "emergency"
+    INTERACTIVE = "interactive"
+    STANDARD = "standard"
+    BATCH = "batch"
+
+
+class Verdict(StrEnum):
+    """What one attempt says about its backend."""
+
+    GOOD = "good"
+    FAULT = "fault"
+    BACKPRESSURE = "backpressure"
+    """The engine is well but full: its 429 and 503."""
+    IGNORED = "ignored"
+    """Says nothing: the client left, or the client was wrong (4xx)."""
+
+
+class Refusal(StrEnum):
+    """Why the gateway itself answers instead of an engine. `STATUS_OF` in `policies.refusals` gives each one's status."""
+
+    BAD_REQUEST = "bad_request"
+    UNKNOWN_PATH = "unknown_path"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    UNKNOWN_MODEL = "unknown_model"
+    BODY_TOO_LARGE = "body_too_large"
+    BODY_TIMEOUT = "body_timeout"
+    NO_BACKEND = "no_backend"
+    BACKEND_UNREACHABLE = "backend_unreachable"
+    BACKEND_BROKE = "backend_broke"
+    UPSTREAM_FULL = "upstream_full"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    FIRST_BYTE_TIMEOUT = "first_byte_timeout"
+    GAP_TIMEOUT = "gap_timeout"
+    TOTAL_TIMEOUT = "total_timeout"
+    SHUTTING_DOWN = "shutting_down"
+    INTERNAL = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What the gateway decided about a request before it chose a backend."""
+
+    business: str = "default"
+    length: str = "unknown"
+    lane: Lane = Lane.STANDARD
+    path: str = "cold"
+
+
+UNTAGGED = Tag()

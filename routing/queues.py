@@ -1,0 +1,50 @@
+"""Requests that wait for a slot: one first-in-first-out line per model, so that a full model never blocks another.
+
+Bounds: `max_waiting` requests over all lines. Every operation is O(1); the pump looks at heads only. Lines exist only while somebody
+waits, so the table is bounded by the waiting requests.
+Limit: order of arrival only; lanes and tenants are not told apart here yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.terms import TicketId
+from routing.decision import Ticket
+
+
+class Queues:
+    def __init__(self) -> None:
+        self._lines: dict[str, dict[TicketId, Ticket]] = {}
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def push(self, ticket: Ticket) -> None:
+        self._lines.setdefault(ticket.model, {})[ticket.id] = ticket
+        self._waiting += 1
+
+    def remove(self, ticket: Ticket) -> bool:
+        """Whether it was still waiting."""
+        line = self._lines.get(ticket.model)
+        if line is None or line.pop(ticket.id, None) is None:
+            return False
+        self._waiting -= 1
+        if not line:
+            del self._lines[ticket.model]
+        return True
+
+    def has_line(self, model: str) -> bool:
+        return model in self._lines
+
+    def heads(self) -> Iterator[Ticket]:
+        """The first of each line; lines may end while this runs."""
+        for model in list(self._lines):
+            line = self._lines.get(model)
+            if line:
+                yield next(iter(line.values()))
+
+    def head(self, model: str) -> Ticket | None:
+        line = self._lines.get(model)
+        return next(iter(line.values())) if line else None
