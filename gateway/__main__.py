@@ -35,7 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check.add_argument("file", metavar="FILE")
     check.set_defaults(run=_check)
 
-    demo = commands.add_parser("demo", help="emulated engines, the gateway and a load, on loopback")
+    demo = commands.add_parser(
+        "demo", help="emulated engines, the gateway and a load, on loopback", description=_demo.__doc__
+    )
+    demo.add_argument("--port", type=int, default=8080, help="the gateway's port (default: %(default)s)")
+    demo.add_argument("--seconds", type=float, help="end by itself after this long (default: until Ctrl-C)")
+    demo.add_argument("--seed", type=int, default=1, help="of arrivals and prompts (default: %(default)s)")
+    demo.add_argument(
+        "--load",
+        type=float,
+        default=0.25,
+        help="share of the field's peak of 2000 requests/s (default: %(default)s)",
+    )
     demo.set_defaults(run=_demo)
 
     engine = commands.add_parser("engine", help="one emulated engine", description=engine_command.__doc__)
@@ -83,9 +94,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    """Emulated engines, the gateway in front of them and a load, on loopback; Ctrl-C ends it."""
     from gateway import demo
 
-    return demo.run()
+    return demo.run(arguments.port, arguments.seconds, arguments.seed, arguments.load)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ Under `headrace serve` the front calls back when the connection ends; under anot
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +50,11 @@ class Departure:
 
     def interrupt(self, ending: Refused) -> None:
         self._end(ending)
+
+    @property
+    def write_part(self) -> Callable[[bytes], bool] | None:
+        """The front's way to send a part of a body without awaiting, where there is a front."""
+        return self._front.write_part if self._front is not None else None
 
     def break_off(self) -> None:
         """End the client's connection without a proper end of the answer, after what was sent has left."""

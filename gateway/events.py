@@ -3,8 +3,9 @@
 Notices: `[DONE]`, token usage, an error event (an engine that dies says so under status 200), a finish reason. Keeps back: the event
 that carries usage and no choices, where the gateway asked for it and the client did not.
 
-Bytes pass as they come. Only where an event may have to be kept back is its incomplete end held, and for no more than
-`HELD_LIMIT_BYTES`: a usage event is small. Lines end with LF, CR LF or CR and nothing else, so U+2028 inside JSON is no line end.
+Bytes pass as they are, a whole event at a time: the incomplete end of what came is held until the rest is there, so that a first event
+that is an error, or a usage event, can be kept back wherever TCP cut it. No more than `HELD_LIMIT_BYTES` are held: neither is
+large. Lines end with LF, CR LF or CR and nothing else, so U+2028 inside JSON is no line end.
 Cost: three substring searches for an event without anything to notice.
 """
 
@@ -53,7 +54,7 @@ class EventReader:
     def __init__(self, keep_usage_back: bool) -> None:
         self._keep_usage_back = keep_usage_back
         self._pending = b""
-        """The incomplete event at the end of what came; with `keep_usage_back` the client does not have it yet."""
+        """The incomplete event at the end of what came; the client does not have it yet."""
         self._skipping = False
         """Inside an event too long to matter, until its end."""
         self._tail = b""
@@ -75,15 +76,12 @@ class EventReader:
             and data.endswith(b"\n\n")
         ):
             return data
-        passed = self._read(data)
-        return passed if self._keep_usage_back else data
+        return self._read(data)
 
     def flush(self) -> bytes:
         """The stream has ended: what is still held, noticed like a whole event."""
         pending, self._pending = self._pending, b""
-        if not pending or self._notice(pending):
-            return b""
-        return pending if self._keep_usage_back else b""
+        return b"" if not pending or self._notice(pending) else pending
 
     @property
     def finished(self) -> bool:

@@ -15,12 +15,14 @@ import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from gateway.answer import Answer
 from gateway.errors import error_body
 from gateway.settings import ServerSettings
 
@@ -137,9 +139,21 @@ class FrontProtocol(HttpToolsProtocol):
     # --- parser callbacks -----------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = self._extensions
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
         self._fields_bytes = 0
+        self.scope = {  # type: ignore[typeddict-item]  # the rest comes with the headers
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "root_path": "",
+            "headers": self.headers,
+            "extensions": self._extensions,
+        }
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -149,9 +163,13 @@ class FrontProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_open:
             return  # trailers
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers = self.headers
+        headers.append((name, value))
         self._fields_bytes += len(name) + len(value) + 4
-        if self._fields_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+        if self._fields_bytes > self._head_limit or len(headers) > MAX_HEADERS:
             self._exceed(
                 431, f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
             )
@@ -165,9 +183,38 @@ class FrontProtocol(HttpToolsProtocol):
         self._body_open = True
         self._awaits_first = False
         self._since = self.loop.time()
-        super().on_headers_complete()
-        if self.draining():
-            self.cycle.keep_alive = False
+        parser, scope = self.parser, self.scope
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        if parser.should_upgrade() and self._should_upgrade():
+            return
+        url = httptools.parse_url(self.url)
+        raw_path = url.path
+        path = raw_path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = url.query or b""
+        may_start = not self._is_answering
+        self.cycle = cycle = Answer(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            False,
+            [],
+            asyncio.Event(),
+            self.expect_100_continue,
+            version != "1.0" and parser.should_keep_alive() and not self.draining(),
+            self.on_response_complete,
+        )
+        if may_start:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            # A pipelined request waits for its turn, and the rest of the line unread.
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
 
     def on_message_complete(self) -> None:
         self._head_open = True
@@ -230,6 +277,11 @@ class FrontProtocol(HttpToolsProtocol):
                 self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
                 return
         self._arm(due)
+
+    def write_part(self, data: bytes) -> bool:
+        """A part of the running answer's body; see `Answer.write_part`."""
+        assert isinstance(self.cycle, Answer)
+        return self.cycle.write_part(data)
 
     def break_off(self) -> None:
         """Close without the answer's proper end; what was written still leaves."""

@@ -9,7 +9,7 @@ To the client: all of the engine's but hop-by-hop ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 HOP_BY_HOP = frozenset(
     {
@@ -40,6 +40,8 @@ ENGINE_OVERRIDES = frozenset(
 _MADE_HERE = frozenset({b"host", b"content-length", b"expect", b"x-request-id"})
 _DROPPED_FROM_REQUEST = HOP_BY_HOP | GATEWAY_ALIASES | ENGINE_OVERRIDES | _MADE_HERE
 _DROPPED_FROM_ANSWER = HOP_BY_HOP | {b"x-request-id"}
+_DROPPED_WITH_LENGTH = _DROPPED_FROM_ANSWER | {b"content-length"}
+_USUAL_CONNECTION = (b"keep-alive", b"close", b"Keep-Alive", b"Close")
 _DROPPED_PREFIXES = (b"x-headrace-", b"x-override-")
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
@@ -50,42 +52,51 @@ def usable_request_id(value: bytes) -> bool:
     return _REQUEST_ID.fullmatch(value) is not None
 
 
+def forwarded(client_headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The client's headers that go to an engine. Names are lower-case."""
+    dropped: frozenset[bytes] = _DROPPED_FROM_REQUEST
+    for name, value in client_headers:
+        if name == b"connection" and value not in _USUAL_CONNECTION:
+            dropped = dropped | _tokens(value)
+    return [
+        pair
+        for pair in client_headers
+        if pair[0] not in dropped and not pair[0].startswith(_DROPPED_PREFIXES)
+    ]
+
+
 def request_head(
-    method: bytes,
+    method: str,
     target: bytes,
     host: bytes,
-    client_headers: Sequence[tuple[bytes, bytes]],
+    headers: Sequence[tuple[bytes, bytes]],
     content_length: int | None,
-    request_id: bytes,
+    request_id: str,
     authorization: bytes,
 ) -> bytes:
-    """The head that goes to the engine. `client_headers` have lower-case names."""
-    dropped: frozenset[bytes] | set[bytes] = _DROPPED_FROM_REQUEST
-    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method, target, host)]
-    for name, value in client_headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            dropped = dropped | {token.strip().lower() for token in value.split(b",")}
+    """The head of one attempt. `headers` are `forwarded`; `authorization` is the backend's own key or empty."""
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target, host)]
+    for name, value in headers:
+        if not authorization or name != b"authorization":
+            lines += (name, b": ", value, b"\r\n")
     if authorization:
-        dropped = dropped | {b"authorization"}
         lines.append(b"authorization: %b\r\n" % authorization)
-    for name, value in client_headers:
-        if name not in dropped and not name.startswith(_DROPPED_PREFIXES):
-            lines.append(b"%b: %b\r\n" % (name, value))
     if content_length is not None:
         lines.append(b"content-length: %d\r\n" % content_length)
-    lines.append(b"x-request-id: %b\r\n\r\n" % request_id)
+    lines.append(b"x-request-id: %b\r\n\r\n" % request_id.encode())
     return b"".join(lines)
 
 
 def answer_headers(
-    engine_headers: Iterable[tuple[bytes, bytes]], drop_length: bool
+    engine_headers: Sequence[tuple[bytes, bytes]], drop_length: bool
 ) -> list[tuple[bytes, bytes]]:
     """What the client gets of the engine's headers. `drop_length` where the body will be shortened on its way."""
-    headers = [pair for pair in engine_headers if pair[0] not in _DROPPED_FROM_ANSWER]
-    if drop_length:
-        headers = [pair for pair in headers if pair[0] != b"content-length"]
+    dropped: frozenset[bytes] = _DROPPED_WITH_LENGTH if drop_length else _DROPPED_FROM_ANSWER
     for name, value in engine_headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            named = {token.strip().lower() for token in value.split(b",")}
-            headers = [pair for pair in headers if pair[0] not in named]
-    return headers
+        if name == b"connection" and value not in _USUAL_CONNECTION:
+            dropped = dropped | _tokens(value)
+    return [pair for pair in engine_headers if pair[0] not in dropped]
+
+
+def _tokens(value: bytes) -> frozenset[bytes]:
+    return frozenset(token.strip().lower() for token in value.split(b","))

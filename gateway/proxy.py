@@ -21,10 +21,10 @@ from gateway.body import ClientLeft, Receive, View, for_engine, read_body, view_
 from gateway.departure import ClientGone, Departure
 from gateway.errors import Refused, error_event, refusal_answer
 from gateway.front import Cause
-from gateway.headers import request_head, usable_request_id
+from gateway.headers import forwarded, request_head, usable_request_id
 from gateway.paths import Kind, Route, route_of
 from gateway.record import Outcome, Record
-from gateway.relay import Relay, Send, verdict_of
+from gateway.relay import Moved, Relay, Send, verdict_of
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Exchange, Upstream
@@ -57,8 +57,8 @@ class Request:
 
     __slots__ = (
         "body",
-        "client_headers",
         "content_length",
+        "headers",
         "keep_usage_back",
         "kind",
         "method",
@@ -73,13 +73,14 @@ class Request:
         query: bytes = scope["query_string"]
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
-        self.client_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        client_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = forwarded(client_headers)
         self.content_length: int | None = None
         self.body = b""
         self.view = View()
         self.model = ""
         self.keep_usage_back = False
-        for name, value in self.client_headers:
+        for name, value in client_headers:
             if name == b"content-length" and value.isdigit():
                 self.content_length = int(value)
             elif name == b"x-request-id" and not record.request_id and usable_request_id(value):
@@ -126,7 +127,7 @@ class Proxy:
                 request = self._request(scope, record)
                 await self._read(request, receive, record)
                 departure.watch(receive)
-                relay = Relay(send, request.kind, request.keep_usage_back, record)
+                relay = Relay(send, departure.write_part, request.kind, request.keep_usage_back, record)
                 async with self._turnstile.lease(request.model) as lease:
                     await self._attempt(request, lease, relay, record)
         except Refused as refused:
@@ -174,39 +175,43 @@ class Proxy:
         record.tag = lease.tag
         record.queue_seconds = lease.queue_seconds
         record.sent_at = time.perf_counter()
+
+        def move(verdict: Verdict) -> bool:
+            return self._move(lease, verdict, relay, request)
+
         while True:
             backend = lease.backend
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
             head = request_head(
-                request.method.encode(),
+                request.method,
                 endpoint.prefix + request.target,
                 endpoint.host_header,
-                request.client_headers,
+                request.headers,
                 len(request.body) if request.has_body() else None,
-                record.request_id.encode(),
+                record.request_id,
                 endpoint.authorization,
             )
+
             try:
-                async with Exchange(pool, head, (request.body,), request.method != "HEAD") as answer:
+                async with Exchange(pool, head, request.body, request.method != "HEAD") as answer:
                     verdict = verdict_of(answer.status)
-                    if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and self._move(
-                        lease, verdict, relay, request
-                    ):
+                    if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
                         continue
-                    lease.verdict = await relay.run(answer, lease)
-                    if lease.verdict is Verdict.FAULT and relay.is_stream:
+                    lease.verdict = await relay.run(answer, lease, move)
+                    if relay.is_stream and lease.verdict in (Verdict.FAULT, Verdict.BACKPRESSURE):
                         record.outcome = Outcome.CUT
                     return
+            except Moved:
+                continue
             except UpstreamFailure as failure:
                 lease.verdict = failure.verdict
                 if isinstance(failure, ConnectFailed):
                     self._turnstile.router.unreachable(backend, self._loop.time())
-                if not self._move(lease, failure.verdict, relay, request):
-                    raise Refused(
-                        failure.reason, f"{_WHAT_FAILED.get(failure.reason, 'The engine failed')}: {failure}"
-                    ) from failure
+                if not move(failure.verdict):
+                    what = _WHAT_FAILED.get(failure.reason, "The engine failed")
+                    raise Refused(failure.reason, f"{what}: {failure}") from failure
 
     def _move(self, lease: Lease, verdict: Verdict, relay: Relay, request: Request) -> bool:
         moved = self._turnstile.router.move(

@@ -14,8 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
+
 from gateway.errors import Refused
-from gateway.events import EventReader, Usage
+from gateway.events import EventReader, Usage, usage_from
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
@@ -25,18 +27,16 @@ from policies.terms import Refusal, Verdict
 from routing.decision import Lease
 
 Send = Callable[[Any], Awaitable[None]]
+Move = Callable[[Verdict], bool]
 
 _BACKPRESSURE = (429, 503)
 _FAULTS = (500, 502, 504)
-_PLAIN_USAGE = re.compile(
-    rb'"usage"\s*:\s*\{[^{}]*?"prompt_tokens"\s*:\s*(\d+)'
-    rb'(?:[^{}]*?"completion_tokens"\s*:\s*(\d+))?(?:[^{}]*?\{[^{}]*?"cached_tokens"\s*:\s*(\d+))?'
-)
+_USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _USAGE_TAIL_BYTES = 4096
 
 
-class EngineErrorEvent(ResponseBroken):
-    """A stream's first event was the engine's own failure: nothing has reached the client yet."""
+class Moved(Exception):
+    """A stream's first event was the engine's own failure, and the lease has moved: nothing of it has reached the client."""
 
 
 def verdict_of(status: int) -> Verdict:
@@ -47,13 +47,36 @@ def verdict_of(status: int) -> Verdict:
     return Verdict.FAULT if status in _FAULTS else Verdict.IGNORED
 
 
+def verdict_of_error(error: dict[str, Any]) -> Verdict:
+    """Of an error event: its `code` is a status as a number; without one the engine is at fault."""
+    code = error.get("code")
+    return verdict_of(code) if isinstance(code, int) and code >= 400 else Verdict.FAULT
+
+
 class Relay:
     """The client's side of one request over all its attempts."""
 
-    __slots__ = ("_keep_usage_back", "_kind", "_record", "_send", "body_started", "head_sent", "is_stream")
+    __slots__ = (
+        "_keep_usage_back",
+        "_kind",
+        "_record",
+        "_send",
+        "_write_part",
+        "body_started",
+        "head_sent",
+        "is_stream",
+    )
 
-    def __init__(self, send: Send, kind: Kind, keep_usage_back: bool, record: Record) -> None:
+    def __init__(
+        self,
+        send: Send,
+        write_part: Callable[[bytes], bool] | None,
+        kind: Kind,
+        keep_usage_back: bool,
+        record: Record,
+    ) -> None:
         self._send = send
+        self._write_part = write_part
         self._kind = kind
         self._keep_usage_back = keep_usage_back
         self._record = record
@@ -61,7 +84,8 @@ class Relay:
         self.body_started = False
         self.is_stream = False
 
-    async def run(self, answer: Connection, lease: Lease) -> Verdict:
+    async def run(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
+        """`move` tries to take the lease to another backend; it is asked for a stream that begins with a failure."""
         media_type = b""
         is_encoded = False
         for name, value in answer.headers:
@@ -71,7 +95,7 @@ class Relay:
                 is_encoded = value.lower() != b"identity"
         if media_type == b"text/event-stream" and answer.status == 200:
             if not is_encoded:
-                return await self._stream(answer, lease)
+                return await self._stream(answer, lease, move)
             self.is_stream = True
         if self.head_sent:
             raise Refused(
@@ -79,25 +103,27 @@ class Relay:
             )
         return await self._plain(answer, lease, media_type == b"application/json" and not is_encoded)
 
-    async def _stream(self, answer: Connection, lease: Lease) -> Verdict:
+    async def _stream(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         record = self._record
         reader = EventReader(self._keep_usage_back)
         self.is_stream = record.streamed = True
         if not self.head_sent:
-            await self._send_head(answer, lease, drop_length=self._keep_usage_back)
+            await self._send_head(answer, lease, drop_length=self._keep_usage_back, body_follows=False)
         send = self._send
+        sink = self._sink(reader)
         try:
             while data := await answer.read():
                 passed = reader.feed(data)
+                if not passed:
+                    continue
                 if not self.body_started:
-                    if reader.error is not None and _is_engines_fault(reader.error):
-                        raise EngineErrorEvent(
-                            f"the engine answered with an error: {reader.error.get('message')}"
-                        )
+                    if reader.error is not None and move(verdict_of_error(reader.error)):
+                        raise Moved
                     record.first_byte_at = time.perf_counter()
                     self.body_started = True
-                if passed:
-                    await send({"type": "http.response.body", "body": passed, "more_body": True})
+                await send({"type": "http.response.body", "body": passed, "more_body": True})
+                if sink is not None:
+                    await answer.pipe(sink)
             rest = reader.flush()
             must_finish = self._kind in (Kind.CHAT, Kind.COMPLETION) and reader.error is None
             if must_finish and not reader.finished:
@@ -111,15 +137,26 @@ class Relay:
                 # Whole, even if the client closes before the last byte of the framing.
                 record.whole = True
                 lease.verdict = Verdict.GOOD
-        if reader.error is None:
-            return Verdict.GOOD
-        return Verdict.FAULT if _is_engines_fault(reader.error) else Verdict.IGNORED
+        return Verdict.GOOD if reader.error is None else verdict_of_error(reader.error)
+
+    def _sink(self, reader: EventReader) -> Callable[[bytes], bool] | None:
+        """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
+        write_part = self._write_part
+        if write_part is None:
+            return None
+        feed = reader.feed
+
+        def sink(data: bytes) -> bool:
+            passed = feed(data)
+            return write_part(passed) if passed else True
+
+        return sink
 
     async def _plain(self, answer: Connection, lease: Lease, is_json: bool) -> Verdict:
         data = await answer.read()
         record = self._record
         record.first_byte_at = time.perf_counter()
-        await self._send_head(answer, lease, drop_length=False)
+        await self._send_head(answer, lease, drop_length=False, body_follows=True)
         self.body_started = True
         send = self._send
         last = data
@@ -132,14 +169,22 @@ class Relay:
             record.usage = _usage_of(last)
         return verdict_of(answer.status)
 
-    async def _send_head(self, answer: Connection, lease: Lease, drop_length: bool) -> None:
+    async def _send_head(
+        self, answer: Connection, lease: Lease, drop_length: bool, body_follows: bool
+    ) -> None:
         record = self._record
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
         headers.append((b"x-headrace-route", _route(lease)))
         record.status = answer.status
         self.head_sent = True
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        start = {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": headers,
+            "body_follows": body_follows,
+        }
+        await self._send(start)
 
 
 def _route(lease: Lease) -> bytes:
@@ -151,14 +196,13 @@ def _route(lease: Lease) -> bytes:
     ).encode()
 
 
-def _is_engines_fault(error: dict[str, Any]) -> bool:
-    """An error event's `code` is a status as a number; a client's own mistake (4xx) is nobody's fault."""
-    code = error.get("code")
-    return not isinstance(code, int) or code >= 500
-
-
 def _usage_of(data: bytes) -> Usage | None:
     """From the end of a plain answer, where engines put it; the last part is enough."""
     start = data.rfind(b'"usage"', max(0, len(data) - _USAGE_TAIL_BYTES))
-    found = _PLAIN_USAGE.match(data, start) if start >= 0 else None
-    return Usage(int(found[1]), int(found[2] or 0), int(found[3] or 0)) if found else None
+    found = _USAGE_OBJECT.match(data, start) if start >= 0 else None
+    if found is None:
+        return None
+    try:
+        return usage_from(orjson.loads(found[1]))
+    except orjson.JSONDecodeError:
+        return None

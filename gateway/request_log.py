@@ -9,6 +9,7 @@ Setting: `log.requests`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -70,10 +71,8 @@ class RequestLog:
             lines = [orjson.dumps(self._line(record), option=orjson.OPT_APPEND_NEWLINE) for record in records]
             if dropped:
                 lines.append(orjson.dumps({"log_records_dropped": dropped}, option=orjson.OPT_APPEND_NEWLINE))
-            try:
+            with contextlib.suppress(OSError):  # nobody reads any more: requests matter, their log does not
                 self._write(b"".join(lines))
-            except OSError:
-                pass  # nobody reads any more: requests matter, their log does not
             self._written += len(records)
 
     def _line(self, record: Record) -> dict[str, object]:

@@ -17,7 +17,7 @@
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |
 
-Label values come from the configuration and closed enums, never from a client. Cost: five updates of ready-made children per request.
+Label values come from the configuration and closed enums, never from a client.
 """
 
 from __future__ import annotations
@@ -29,33 +29,32 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.record import Outcome, Record
+from gateway.series import Latency, PoolSeries, Series
 from gateway.upstream.client import Upstream
 from routing.router import Router
 
-_LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
-_OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
-_STATUS_CLASS = {0: "none", **{status: f"{status // 100}xx" for status in range(100, 600)}}
+_LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
+_OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
+_STATUS_CLASS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_LABELS = ("business", "lane", "pool", "backend", "route", "status")
 
-_Series = tuple[Counter, Histogram, Histogram]
+_Key = tuple[str, str, str, str, str, int]
 
 
 class Telemetry:
     def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int]]) -> None:
         """`now_state` gives what the gauges read at a scrape: router, upstream, requests in flight."""
-        disable_created_metrics()  # a second series per counter that no dashboard reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that no dashboard reads
         self.registry = CollectorRegistry()
         registry = self.registry
-        labels = ("business", "lane", "pool", "backend", "route", "status")
-        self._requests = Counter("headrace_requests", "Requests ended", labels, registry=registry)
         self._refusals = Counter(
             "headrace_refusals", "Answers made by the gateway", ("reason",), registry=registry
         )
@@ -68,36 +67,18 @@ class Telemetry:
         self._retries = Counter(
             "headrace_retries", "Attempts moved to this backend", ("backend",), registry=registry
         )
-        self._tokens = Counter(
-            "headrace_tokens", "Tokens engines reported", ("pool", "kind"), registry=registry
-        )
         self._reloads = Counter(
             "headrace_config_reloads", "Configuration reloads", ("result",), registry=registry
         )
-        self._first_byte = Histogram(
-            "headrace_first_byte_seconds",
-            "To the first byte",
-            ("pool",),
-            buckets=_LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self._total = Histogram(
-            "headrace_request_seconds", "To the end", ("pool",), buckets=_LATENCY_BUCKETS, registry=registry
-        )
-        self._queue = Histogram(
-            "headrace_queue_seconds", "Waiting for a slot", buckets=_LATENCY_BUCKETS, registry=registry
-        )
-        self._overhead = Histogram(
-            "headrace_overhead_seconds",
-            "Work before an attempt",
-            buckets=_OVERHEAD_BUCKETS,
-            registry=registry,
-        )
         tasks = Gauge("headrace_asyncio_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(lambda: float(len(asyncio.all_tasks())))
+        self.series: dict[_Key, Series] = {}
+        self.pools: dict[str, PoolSeries] = {}
+        self.queue = Latency(_LATENCY_BOUNDS)
+        self.overhead = Latency(_OVERHEAD_BOUNDS)
+        registry.register(_Ended(self))
         registry.register(_Now(now_state))
         ProcessCollector(registry=registry)
-        self._series: dict[tuple[str, str, str, str, str, str], _Series] = {}
 
     def ended(self, record: Record) -> None:
         tag = record.tag
@@ -107,35 +88,35 @@ class Telemetry:
             record.pool,
             record.backend,
             record.route,
-            _STATUS_CLASS.get(record.status, "none"),
+            min(record.status // 100, 5),
         )
-        series = self._series.get(key)
+        series = self.series.get(key)
         if series is None:
-            series = (
-                self._requests.labels(*key),
-                self._first_byte.labels(record.pool),
-                self._total.labels(record.pool),
-            )
-            self._series[key] = series
-        requests, first_byte, total = series
-        requests.inc()
+            series = self._new_series(key)
+        series.requests += 1
         if record.backend:
+            pool = series.pool
+            ready_at = record.ready_at
             if record.first_byte_at:
-                first_byte.observe(record.first_byte_at - record.ready_at)
-            total.observe(record.ended_at - record.ready_at)
+                pool.first_byte.observe(record.first_byte_at - ready_at)
+            pool.total.observe(record.ended_at - ready_at)
             if record.queue_seconds:
-                self._queue.observe(record.queue_seconds)
-            self._overhead.observe(record.sent_at - record.ready_at - record.queue_seconds)
-        usage = record.usage
-        if usage is not None:
-            self._count_tokens(record.pool, usage.prompt, usage.cached, usage.completion)
+                self.queue.observe(record.queue_seconds)
+            self.overhead.observe(record.sent_at - ready_at - record.queue_seconds)
+            usage = record.usage
+            if usage is not None:
+                pool.prompt_tokens += usage.prompt
+                pool.cached_tokens += usage.cached
+                pool.completion_tokens += usage.completion
         if record.outcome is not Outcome.OK:
             self._count_ending(record)
 
-    def _count_tokens(self, pool: str, prompt: int, cached: int, completion: int) -> None:
-        for kind, count in (("prompt", prompt), ("cached", cached), ("completion", completion)):
-            if count > 0:
-                self._tokens.labels(pool, kind).inc(count)
+    def _new_series(self, key: _Key) -> Series:
+        pool = self.pools.get(key[2])
+        if pool is None:
+            pool = self.pools[key[2]] = PoolSeries(_LATENCY_BOUNDS)
+        series = self.series[key] = Series(pool)
+        return series
 
     def _count_ending(self, record: Record) -> None:
         if record.outcome is Outcome.ABORTED:
@@ -153,6 +134,41 @@ class Telemetry:
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _Ended(Collector):
+    """The numbers of ended requests, as families."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def collect(self) -> Iterable[Metric]:
+        telemetry = self._telemetry
+        requests = CounterMetricFamily("headrace_requests", "Requests ended", labels=_LABELS)
+        for key, series in telemetry.series.items():
+            business, lane, pool_name, backend, route, status = key
+            status_class = _STATUS_CLASS[status]
+            requests.add_metric((business, lane, pool_name, backend, route, status_class), series.requests)
+        yield requests
+        first_byte = HistogramMetricFamily(
+            "headrace_first_byte_seconds", "To the first byte", labels=("pool",)
+        )
+        total = HistogramMetricFamily("headrace_request_seconds", "To the end", labels=("pool",))
+        tokens = CounterMetricFamily("headrace_tokens", "Tokens engines reported", labels=("pool", "kind"))
+        for name, pool in telemetry.pools.items():
+            if not name:
+                continue  # requests that never reached a pool
+            pool.first_byte.add_to(first_byte, (name,))
+            pool.total.add_to(total, (name,))
+            tokens.add_metric((name, "prompt"), pool.prompt_tokens)
+            tokens.add_metric((name, "cached"), pool.cached_tokens)
+            tokens.add_metric((name, "completion"), pool.completion_tokens)
+        yield from (first_byte, total, tokens)
+        queue = HistogramMetricFamily("headrace_queue_seconds", "Waiting for a slot", labels=())
+        telemetry.queue.add_to(queue, ())
+        overhead = HistogramMetricFamily("headrace_overhead_seconds", "Work before an attempt", labels=())
+        telemetry.overhead.add_to(overhead, ())
+        yield from (queue, overhead)
 
 
 class _Now(Collector):

@@ -52,15 +52,17 @@ class Turnstile:
             if not given_back:
                 return
 
-    async def enter(self, model: str) -> Lease:
+    def try_enter(self, model: str) -> Lease | Ticket:
         decision = self.router.arrive(model, self._loop.time())
-        if isinstance(decision, Lease):
-            return decision
-        if isinstance(decision, Ticket):
-            decision = await self._wait(decision)
-            if isinstance(decision, Lease):
-                return decision
-        raise refused(decision, model)
+        if isinstance(decision, Refusal):
+            raise refused(decision, model)
+        return decision
+
+    async def wait(self, ticket: Ticket) -> Lease:
+        grant = await self._wait(ticket)
+        if isinstance(grant, Refusal):
+            raise refused(grant, ticket.model)
+        return grant
 
     def leave(self, lease: Lease) -> None:
         self.router.finish(lease)
@@ -99,8 +101,11 @@ class Pass:
         self._lease: Lease | None = None
 
     async def __aenter__(self) -> Lease:
-        self._lease = await self._turnstile.enter(self._model)
-        return self._lease
+        lease = self._turnstile.try_enter(self._model)
+        if not isinstance(lease, Lease):
+            lease = await self._turnstile.wait(lease)
+        self._lease = lease
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

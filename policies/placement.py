@@ -4,22 +4,22 @@ Decides: one index into the candidates, or none. Candidates are the backends tha
 tried by this request).
 Rule: the smallest share of its window in use wins; without a window the smallest number of requests in flight wins. Equal backends are told
 apart by `turn`, so that an idle fleet is used round robin and no backend starves on ties.
-Inputs: `Load.in_flight` requests; `Load.window` requests or None for unbounded; `turn` any counter that grows with each choice.
+Inputs: `in_flight` requests; `window` requests or None for unbounded; `turn` any counter that grows with each choice.
 Limit: O(n) over the candidates; counts requests, not tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Protocol
 
 
-class Load(NamedTuple):
-    in_flight: int
-    window: int | None
+class Load(Protocol):
+    @property
+    def in_flight(self) -> int: ...
 
-    def has_room(self) -> bool:
-        return self.window is None or self.in_flight < self.window
+    @property
+    def window(self) -> int | None: ...
 
 
 def least_loaded(loads: Sequence[Load], turn: int) -> int | None:
@@ -30,9 +30,10 @@ def least_loaded(loads: Sequence[Load], turn: int) -> int | None:
     for step in range(count):
         index = (turn + step) % count
         load = loads[index]
-        if not load.has_room():
+        in_flight, window = load.in_flight, load.window
+        if window is not None and in_flight >= window:
             continue
-        share = load.in_flight / (load.window or 1)
+        share = in_flight / (window or 1)
         if best is None or share < best_share:
             best, best_share = index, share
     return best

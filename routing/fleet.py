@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
-from policies.placement import Load
 from policies.terms import BackendId, PoolName
 
 
@@ -38,11 +37,8 @@ class Backend:
         self.probe_failures = 0
         self.retired = False
 
-    def load(self) -> Load:
-        return Load(self.in_flight, self.window)
-
     def is_present(self) -> bool:
-        return self.absence.failures == 0
+        return self.absence is PRESENT
 
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
@@ -101,10 +97,12 @@ class Fleet:
         return found
 
     def usable(self, model: str, now: float) -> list[Backend]:
-        return [backend for backend in self.serving(model) if not backend.absence.blocks(now)]
+        return [
+            backend
+            for backend in self.serving(model)
+            if backend.absence is PRESENT or not backend.absence.blocks(now)
+        ]
 
     def claim_trial(self, backend: Backend, now: float) -> None:
         """An absent backend whose time is over gets one request; the next comes after its verdict or another pause."""
-        failures = backend.absence.failures
-        if failures:
-            backend.absence = after_failure(Absence(failures - 1), now, self._absence_rules)
+        backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self._absence_rules)

@@ -48,8 +48,6 @@ class Router:
 
     def arrive(self, model: str, now: float, tag: Tag = UNTAGGED) -> Decision:
         """`model` is the name the engine knows, "" where the request names none."""
-        if model and not self.fleet.serving(model):
-            return Refusal.UNKNOWN_MODEL
         # Who comes while others wait for the same model waits behind them, even if a slot was freed since the last pump.
         if not self._queues.has_line(model):
             choice = self._choose(model, (), now)
@@ -136,13 +134,14 @@ class Router:
         if tried:
             usable = [backend for backend in usable if backend not in tried]
         if not usable:
-            return Refusal.NO_BACKEND
-        index = least_loaded([backend.load() for backend in usable], self._turn)
+            return Refusal.NO_BACKEND if self.fleet.serving(model) or not model else Refusal.UNKNOWN_MODEL
+        index = least_loaded(usable, self._turn)
         if index is None:
             return Refusal.QUEUE_FULL
         self._turn += 1
         backend = usable[index]
-        self.fleet.claim_trial(backend, now)
+        if not backend.is_present():
+            self.fleet.claim_trial(backend, now)
         return backend
 
     def _start(self, backend: Backend, model: str, tag: Tag, queue_seconds: float) -> Lease:

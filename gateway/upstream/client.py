@@ -10,7 +10,7 @@ cancelled. A kept connection that turns out dead before any byte of the answer c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
 
 from gateway.settings import BackendSettings, TimeoutSettings, UpstreamSettings
@@ -24,7 +24,7 @@ from policies.terms import BackendId
 class Exchange:
     __slots__ = ("_body", "_body_expected", "_connection", "_head", "_pool")
 
-    def __init__(self, pool: ConnectionPool, head: bytes, body: Sequence[bytes], body_expected: bool) -> None:
+    def __init__(self, pool: ConnectionPool, head: bytes, body: bytes, body_expected: bool) -> None:
         self._pool = pool
         self._head = head
         self._body = body
@@ -32,15 +32,15 @@ class Exchange:
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> Connection:
+        pool = self._pool
+        kept = pool.take_idle()
         try:
-            return await self._start(fresh=False)
-        except StaleConnection:
-            self._give_back()
-        except BaseException:
-            self._give_back()
-            raise
-        try:
-            return await self._start(fresh=True)
+            if kept is not None:
+                try:
+                    return await self._converse(kept)
+                except StaleConnection:
+                    self._give_back()
+            return await self._converse(await pool.open())
         except BaseException:
             self._give_back()
             raise
@@ -50,12 +50,12 @@ class Exchange:
     ) -> None:
         self._give_back()
 
-    async def _start(self, fresh: bool) -> Connection:
-        connection = await self._pool.take(fresh)
+    async def _converse(self, connection: Connection) -> Connection:
         self._connection = connection
         connection.begin(self._pool.timeouts, self._body_expected)
         await connection.write(self._head, self._body)
-        await connection.read_head()
+        if not connection.head_complete:
+            await connection.read_head()
         return connection
 
     def _give_back(self) -> None:

@@ -12,7 +12,7 @@ is; a request moves two numbers instead of arming and cancelling timers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -38,6 +38,9 @@ _read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
 
 _COMMENT = 58
 """The colon that begins an SSE comment: a keep-alive of a hung engine is no progress."""
+
+
+Sink = Callable[[bytes], bool]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -71,7 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         self._framed = False
         self._body_expected = body_expected
         self._head_bytes = 0
+        self._fields_bytes = 0
         self._chunks: list[bytes] = []
+        self._sink: Sink | None = None
         self._buffered = 0
         self._failure: UpstreamFailure | None = None
         self._began = now
@@ -90,22 +95,20 @@ class Connection(asyncio.BufferedProtocol):
         self._reset(now, body_expected)
         self._arm(min(now + timeouts.first_byte_seconds, now + timeouts.total_seconds))
 
-    async def write(self, head: bytes, body: Sequence[bytes]) -> None:
+    async def write(self, head: bytes, body: bytes) -> None:
         """Send the request; a body beyond one slice goes as fast as the engine takes it, and stops when the engine has answered."""
         transport = self._transport
         if transport is None or self._lost:
             raise self._failure or StaleConnection("the connection was closed")
-        size = sum(map(len, body))
-        if size <= WRITE_SLICE_BYTES:
-            transport.write(b"".join((head, *body)))
+        if len(body) <= WRITE_SLICE_BYTES:
+            transport.write(head + body)
         else:
             transport.write(head)
-            for part in body:
-                view = memoryview(part)
-                for start in range(0, len(part), WRITE_SLICE_BYTES):
-                    transport.write(view[start : start + WRITE_SLICE_BYTES])
-                    if self._write_paused and not await self._wait_writable():
-                        return
+            view = memoryview(body)
+            for start in range(0, len(body), WRITE_SLICE_BYTES):
+                transport.write(view[start : start + WRITE_SLICE_BYTES])
+                if self._write_paused and not await self._wait_writable():
+                    return
         self._sent_at = self._loop.time()
 
     async def _wait_writable(self) -> bool:
@@ -132,6 +135,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._failure is not None:
                 raise self._failure
             await self._wait()
+        return self._take()
+
+    def _take(self) -> bytes:
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
@@ -143,6 +149,18 @@ class Connection(asyncio.BufferedProtocol):
             assert self._transport is not None
             self._transport.resume_reading()
         return data
+
+    async def pipe(self, sink: Sink) -> None:
+        """Hand the body over as it comes, within the read that brought it: no task is woken for it.
+
+        Returns at the end of the answer, or when `sink` says by False that it takes no more for now; `read` tells which and goes on.
+        """
+        while not self._chunks and not self.complete and self._failure is None:
+            self._sink = sink
+            try:
+                await self._wait()
+            finally:
+                self._sink = None
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
@@ -246,10 +264,21 @@ class Connection(asyncio.BufferedProtocol):
                 return
         try:
             self._parser.feed_data(_read_buffer[:nbytes])
+            if self._chunks:
+                self._deliver()
         except httptools.HttpParserUpgrade:
             self._fail(ResponseBroken("the engine switched protocols unasked"))
         except httptools.HttpParserError as error:
             self._fail(ResponseBroken(f"the answer is not HTTP: {error}"))
+
+    def _deliver(self) -> None:
+        """What one read brought, in one piece: to the sink, or to whoever waits in `read`."""
+        sink = self._sink
+        if sink is None:
+            self._wake()
+        elif not sink(self._take()):
+            self._sink = None
+            self._wake()
 
     def eof_received(self) -> bool:
         if (
@@ -293,8 +322,13 @@ class Connection(asyncio.BufferedProtocol):
         if name in (b"content-length", b"transfer-encoding"):
             self._framed = True
         self.headers.append((name, value))
-        if len(self.headers) > HEADER_LIMIT:
-            self._fail(ResponseBroken(f"the answer has more than {HEADER_LIMIT} headers"))
+        self._fields_bytes += len(name) + len(value)
+        if self._fields_bytes > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
+            self._fail(
+                ResponseBroken(
+                    f"the answer's head exceeds {HEAD_LIMIT_BYTES} bytes or {HEADER_LIMIT} headers"
+                )
+            )
 
     def on_headers_complete(self) -> None:
         if self.complete:
@@ -307,9 +341,6 @@ class Connection(asyncio.BufferedProtocol):
             self._framed = False
             return
         if self._failure is not None:
-            return
-        if sum(len(name) + len(value) for name, value in self.headers) > HEAD_LIMIT_BYTES:
-            self._fail(ResponseBroken(f"the answer's head exceeds {HEAD_LIMIT_BYTES} bytes"))
             return
         self.status = status
         self.head_complete = True
@@ -330,7 +361,6 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = True
             assert self._transport is not None
             self._transport.pause_reading()
-        self._wake()
 
     def on_message_complete(self) -> None:
         if self._interim:

@@ -35,13 +35,16 @@ class ConnectionPool:
     def busy(self) -> int:
         return len(self._open) + self._opening - len(self._idle)
 
-    async def take(self, fresh: bool) -> Connection:
-        """A connection for one exchange; `fresh` never reuses one."""
-        if not fresh:
-            while self._idle:
-                connection = self._idle.pop()
-                if connection.is_open:
-                    return connection
+    def take_idle(self) -> Connection | None:
+        """A kept connection for one exchange, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def open(self) -> Connection:
+        """A fresh connection for one exchange."""
         if len(self._open) + self._opening >= self.settings.max_connections:
             if not self._idle:
                 raise PoolFull(f"{self.endpoint.name} has {self.settings.max_connections} connections in use")

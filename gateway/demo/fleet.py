@@ -1,0 +1,119 @@
+"""The emulated fleet, and the outages it is made to go through.
+
+Four engines of batch 16 (110 ms + 5.25 ms per sequence for 20 tokens: the fit to a field table that `EngineSettings` explains) and four of batch 4
+(60 ms + 6 ms). They live in the caller's event loop.
+
+An outage: one engine closes its listener, finishes what it runs and closes each connection after it, as at a restart. Ports are
+taken from `FIRST_PORT` up and not from the system: those below the ephemeral range cannot be lost to an outgoing connection during an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+
+from gateway.demo.business import MODEL
+from gateway.emulator.server import EmulatedServer, start
+from gateway.emulator.settings import EngineSettings
+
+HOST = "127.0.0.1"
+FIRST_PORT = 18_001
+_PORTS = 1000
+_DRAIN_LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    name: str
+    engines: int
+    max_num_seqs: int
+    base_ms: float
+    slope_ms: float
+
+    @property
+    def window(self) -> int:
+        """Requests the gateway may have there at once: half a batch more than run, as room for what a failing engine leaves."""
+        return self.max_num_seqs * 3 // 2
+
+
+POOLS = (PoolPlan("high-batch", 4, 16, 110.0, 5.25), PoolPlan("low-latency", 4, 4, 60.0, 6.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    name: str
+    plan: PoolPlan
+    server: EmulatedServer
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """When engines fail, in seconds since the load began. `every_seconds` 0: once."""
+
+    first_seconds: float
+    seconds: float
+    every_seconds: float
+
+    def start_of(self, number: int) -> float | None:
+        if number and not self.every_seconds:
+            return None
+        return self.first_seconds + number * self.every_seconds
+
+
+def outages(run_seconds: float | None) -> Outage:
+    """Around the middle of a short run; once a minute in an endless one."""
+    if run_seconds is None:
+        return Outage(20.0, 8.0, 60.0)
+    return Outage(run_seconds * 0.4, min(8.0, run_seconds * 0.25), 0.0)
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self._outages = 0
+
+    async def start(self, seed: int) -> None:
+        port = FIRST_PORT
+        for plan in POOLS:
+            for number in range(1, plan.engines + 1):
+                settings = EngineSettings(
+                    model=MODEL,
+                    seed=seed,
+                    max_num_seqs=plan.max_num_seqs,
+                    base_ms=plan.base_ms,
+                    slope_ms=plan.slope_ms,
+                )
+                server = await _start_at_free_port(settings, port)
+                port = server.port + 1
+                self.members.append(Member(f"{plan.name}-{number}", plan, server))
+
+    def next_to_fail(self) -> Member:
+        # Steps of three over eight: both pools take part, and each engine has its turn.
+        member = self.members[(1 + 3 * self._outages) % len(self.members)]
+        self._outages += 1
+        return member
+
+    async def fail(self, member: Member, seconds: float) -> None:
+        """Refuse connections for that long; returns when the engine takes them again."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0:
+            # Again and again while there are any: `refuse` closes the connections that are idle at that moment.
+            if member.server.accepting or member.server.connections:
+                member.server.refuse(left)
+            await asyncio.sleep(min(left, _DRAIN_LOOK_SECONDS if member.server.connections else left))
+
+    async def close(self) -> None:
+        for member in self.members:
+            await member.server.close()
+
+
+async def _start_at_free_port(settings: EngineSettings, first: int) -> EmulatedServer:
+    for port in range(first, FIRST_PORT + _PORTS):
+        try:
+            return await start(settings, HOST, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"no free port from {FIRST_PORT} on")

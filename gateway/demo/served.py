@@ -1,0 +1,66 @@
+"""The child's side: the gateway of the demo, `python -m gateway.demo.served`.
+
+Reads one line of JSON from standard input, `{"port": .., "pools": [{"name", "window", "backends": [[name, url], ..]}]}`, then serves as
+`headrace serve` would, without a request log. The end of standard input ends it: in order at first, whatever runs is cut
+`GRACE_SECONDS` later. Engines are probed every `PROBE_SECONDS`, more often than by default, so that one that is back is seen to be back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from gateway import server
+from gateway.settings import (
+    BackendSettings,
+    LogSettings,
+    PoolSettings,
+    ProbeSettings,
+    Role,
+    ServerSettings,
+    Settings,
+    WindowSettings,
+)
+
+GRACE_SECONDS = 0.5
+PROBE_SECONDS = 2.0
+
+
+def settings_from(plan: dict[str, Any]) -> Settings:
+    pools = tuple(
+        PoolSettings(
+            name=pool["name"],
+            role=Role(pool["name"]),
+            window=WindowSettings(max=pool["window"]),
+            backends=tuple(BackendSettings(name=name, url=url) for name, url in pool["backends"]),
+        )
+        for pool in plan["pools"]
+    )
+    return Settings(
+        pools=pools,
+        server=ServerSettings(port=plan["port"]),
+        probes=ProbeSettings(interval_seconds=PROBE_SECONDS),
+        log=LogSettings(requests=False),
+    )
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    settings = settings_from(json.loads(sys.stdin.buffer.readline()))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return server.run(settings, None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
