@@ -22,6 +22,20 @@ class Answer(RequestResponseCycle):
     _held_head = b""
     _until_close = False
 
+    async def receive(self) -> Any:
+        if (
+            self.more_body
+            or self.disconnected
+            or self.response_complete
+            or not self.body
+            or self.waiting_for_100_continue
+        ):
+            return await super().receive()
+        # The whole body is here, as it nearly always is by the time that the application asks.
+        self.message_event.clear()
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": False}
+
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()

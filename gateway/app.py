@@ -18,6 +18,7 @@ from gateway.models import Card, ModelCatalogue
 from gateway.pages import is_own, own_pages
 from gateway.probes import Probes
 from gateway.proxy import Proxy, Snapshot
+from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
 from gateway.settings import Settings
@@ -40,6 +41,15 @@ class Gateway:
         self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.requests_in_flight))
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
         self.proxy = Proxy(_snapshot(settings), self.turnstile, self.upstream, self.telemetry, None)
+        self.realtime = Realtime(
+            self.turnstile,
+            self.upstream,
+            self.telemetry,
+            self.proxy.live,
+            lambda: self.settings,
+            lambda: self.proxy.draining,
+            lambda: self.proxy.log,
+        )
         self._catalogue = ModelCatalogue()
         self._probes = Probes(self.router, self._catalogue, self.turnstile.pump)
         self._pages = own_pages(self)
@@ -101,6 +111,8 @@ class Gateway:
 
     def _dispatch(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
         # Not coroutines of their own: each would cost every request another frame.
+        if scope["type"] == "websocket":
+            return self.realtime(scope, receive, send)
         if is_own(scope["path"]):
             return self._pages(scope, receive, send)
         return self.proxy(scope, receive, send)

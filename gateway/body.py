@@ -2,21 +2,21 @@
 
 Settings: `server.max_body_mb` (413 beyond it), `server.body_gap_seconds` (enforced by the front).
 JSON is read leniently: what this gateway does not use may be anything, and forms that only some parsers take (NaN, lone surrogates)
-get a second reading by the standard library before the body counts as malformed.
+get a second reading by the standard library before the body counts as malformed. It has to be UTF-8, since changes are made in its bytes.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
 
 from gateway.errors import Refused
+from gateway.form import field_span
 from gateway.paths import Kind
-from gateway.splice import set_member
+from gateway.splice import member, set_member
 from policies.terms import Refusal
 
 Receive = Callable[[], Awaitable[Any]]
@@ -61,16 +61,13 @@ def _too_large(limit_bytes: int) -> Refused:
 class View(NamedTuple):
     """What routing and relaying need of a body. `model` "" = none named; `stores`: the engine would keep something of it.
 
-    `usage_options` are the `stream_options` that would make the engine report usage, None where the client asked for it
-    itself, does not stream, or sent options that may not be touched.
+    `lacks_usage`: a stream whose usage the client did not ask for, so that the gateway may ask for itself; False where the client
+    asked, does not stream, or sent options that may not be touched.
     """
 
     model: str = ""
     stores: bool = False
-    usage_options: dict[str, Any] | None = None
-
-
-_NOTHING = View()
+    lacks_usage: bool = False
 
 
 def view_json(body: bytes) -> View:
@@ -79,7 +76,7 @@ def view_json(body: bytes) -> View:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         try:
-            fields = json.loads(body)
+            fields = json.loads(body.decode("utf-8-sig", "surrogatepass"))
         except (ValueError, RecursionError):
             raise Refused(Refusal.BAD_REQUEST, f"The request body is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
@@ -88,32 +85,23 @@ def view_json(body: bytes) -> View:
     return View(
         model=model if isinstance(model, str) else "",
         stores=fields.get("store") is True or fields.get("background") is True,
-        usage_options=_usage_options(fields) if fields.get("stream") is True else None,
+        lacks_usage=fields.get("stream") is True and _may_ask_for_usage(fields.get("stream_options")),
     )
 
 
-def _usage_options(fields: dict[str, Any]) -> dict[str, Any] | None:
-    options = fields.get("stream_options")
+def _may_ask_for_usage(options: Any) -> bool:
     if options is None:
-        return {"include_usage": True}
+        return True
     if not isinstance(options, dict):
-        return None  # the engine will refuse it; so it must see it
+        return False  # the engine will refuse it; so it must see it
     # With usage asked for, `continuous_usage_stats` would put a usage into every event; alone it does nothing.
-    if options.get("include_usage") is True or options.get("continuous_usage_stats"):
-        return None
-    return {**options, "include_usage": True}
-
-
-_FORM_MODEL = re.compile(
-    rb'\r\nContent-Disposition:[^\r\n]*;\s*name="?model"?\s*(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n',
-    re.IGNORECASE,
-)
+    return options.get("include_usage") is not True and not options.get("continuous_usage_stats")
 
 
 def view_form(body: bytes) -> View:
     """Of a multipart form: its `model` field, wherever it stands."""
-    found = _FORM_MODEL.search(body)
-    return View(model=found.group(1).decode("utf-8", "replace")) if found else _NOTHING
+    span = field_span(body, "model")
+    return View(model=body[span[0] : span[1]].decode("utf-8", "replace")) if span else View()
 
 
 def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[bytes, bool]:
@@ -123,11 +111,13 @@ def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[
     """
     if engine_model != view.model:
         if kind is Kind.FORM:
-            found = _FORM_MODEL.search(body)
-            assert found is not None, "an alias came from this field"
-            body = body[: found.start(1)] + engine_model.encode() + body[found.end(1) :]
+            span = field_span(body, "model")
+            assert span is not None, "an alias came from this field"
+            body = body[: span[0]] + engine_model.encode() + body[span[1] :]
         else:
             body = set_member(body, "model", orjson.dumps(engine_model))
-    if view.usage_options is not None and kind in (Kind.CHAT, Kind.COMPLETION):
-        return set_member(body, "stream_options", orjson.dumps(view.usage_options)), True
+    if view.lacks_usage and kind in (Kind.CHAT, Kind.COMPLETION):
+        options = member(body, "stream_options") or b"null"
+        wanted = set_member(b"{}" if options == b"null" else options, "include_usage", b"true")
+        return set_member(body, "stream_options", wanted), True
     return body, False

@@ -27,10 +27,8 @@ _NOT_SENT = (1004, _NO_CODE, 1006)
 class ClientClosed(Exception):
     """`cause` is empty where the client said goodbye."""
 
-    def __init__(self, code: int, reason: str, cause: Cause | None) -> None:
-        super().__init__(code)
-        self.code = code
-        self.reason = reason
+    def __init__(self, cause: Cause | None) -> None:
+        super().__init__(cause)
         self.cause = cause
 
 
@@ -41,14 +39,23 @@ class ClientSocket:
         self.headers: Headers = list(scope["headers"])
         self.subprotocols = [name for name in scope.get("subprotocols", ()) if name]
         self.settings = settings
-        self.receive = receive
         self.accepted = False
         self.engine: ClientConnection | None = None
         """Set when messages may be passed on."""
         self.goodbye = (GOING_AWAY, "")
         """What the engine is told at the end."""
+        self._receive = receive
         self._send = send
         self._may_answer = "websocket.http.response" in (scope.get("extensions") or {})
+
+    async def next(self) -> str | bytes:
+        """The client's next message; `ClientClosed` when it has left."""
+        while (message := await self._receive())["type"] != "websocket.receive":
+            if message["type"] == "websocket.disconnect":
+                raise self._closed(message.get("code") or _NO_CODE, message.get("reason"))
+        data: str | bytes | None = message.get("bytes")
+        text: str = message.get("text") or ""
+        return text if data is None else data
 
     async def accept(self, subprotocol: str | None, headers: Headers) -> None:
         await self.say({"type": "websocket.accept", "subprotocol": subprotocol, "headers": headers})
@@ -59,9 +66,9 @@ class ClientSocket:
             async with asyncio.timeout(self.settings.server.stall_seconds):
                 await self._send(message)
         except TimeoutError:
-            raise ClientClosed(GOING_AWAY, "", Cause.CLIENT_STALLED) from None
+            raise ClientClosed(Cause.CLIENT_STALLED) from None
         except (OSError, RuntimeError):
-            # The server has closed this socket already; `receive` is about to tell why, which ends this task.
+            # The server has closed this socket already; `receive` is about to tell why, which ends this wait.
             await asyncio.get_running_loop().create_future()
 
     async def close(self, code: int, reason: str) -> None:
@@ -74,6 +81,12 @@ class ClientSocket:
             return
         await self._last({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await self._last({"type": "websocket.http.response.body", "body": body, "more_body": False})
+
+    def _closed(self, code: int, reason: str | None) -> ClientClosed:
+        # A close frame comes with its reason, be it empty; a lost connection without, under the same code as a frame without one.
+        vanished = code in _NOT_SENT and reason is None
+        self.goodbye = (GOING_AWAY if vanished else sendable(code), reason or "")
+        return ClientClosed(Cause.CLIENT_LEFT if vanished else None)
 
     async def _last(self, message: Mapping[str, Any]) -> None:
         """A client that is gone by now, or does not read, misses it."""
@@ -88,15 +101,3 @@ def sendable(code: int) -> int:
         return NORMAL
     allowed = 3000 <= code < 5000 or (1000 <= code <= 1014 and code not in _NOT_SENT)
     return code if allowed else GOING_AWAY
-
-
-def _goodbye_of(message: Mapping[str, Any], client: _Client) -> ClientClosed:
-    code: int = message.get("code") or _NO_CODE
-    # A close frame comes with its reason, be it empty; a lost connection without, under the same code as a frame without one.
-    vanished = code in _NOT_SENT and message.get("reason") is None
-    reason = message.get("reason") or ""
-    code = GOING_AWAY if vanished else sendable(code)
-    client.goodbye = (code, reason)
-    return ClientClosed(code, reason, Cause.CLIENT_LEFT if vanished else None)
-
-

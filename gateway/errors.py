@@ -8,6 +8,8 @@ no header can be sent any more, in the event's `reason`.
 
 from __future__ import annotations
 
+import json
+
 import orjson
 
 from policies.refusals import STATUS_OF, error_type, retry_after_seconds
@@ -27,7 +29,14 @@ class Refused(Exception):
 
 
 def error_body(message: str, type_: str, status: int, param: str | None = None) -> bytes:
-    return orjson.dumps({"error": {"message": message, "type": type_, "param": param, "code": status}})
+    return _dumps({"error": {"message": message, "type": type_, "param": param, "code": status}})
+
+
+def _dumps(content: dict[str, dict[str, str | int | None]]) -> bytes:
+    try:
+        return orjson.dumps(content)
+    except TypeError:  # a client's lone surrogate, quoted in the message; the standard library escapes it
+        return json.dumps(content).encode()
 
 
 def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
@@ -56,4 +65,4 @@ def error_event(reason: Refusal, message: str) -> bytes:
         "code": STATUS_OF[reason],
         "reason": reason.value,
     }
-    return b"data: " + orjson.dumps({"error": error}) + b"\n\n"
+    return b"data: " + _dumps({"error": error}) + b"\n\n"

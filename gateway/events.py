@@ -5,8 +5,11 @@ that carries usage and no choices, where the gateway asked for it and the client
 
 Bytes pass as they are, a whole event at a time: the incomplete end of what came is held until the rest is there, so that a first event
 that is an error, or a usage event, can be kept back wherever TCP cut it. No more than `HELD_LIMIT_BYTES` are held: neither is
-large. Lines end with LF, CR LF or CR and nothing else, so U+2028 inside JSON is no line end.
+large. Lines end with LF, CR LF or CR and nothing else, so U+2028 inside JSON is no line end. Comments and blank lines before an event are
+no part of it: they pass at once.
 Cost: three substring searches for an event without anything to notice.
+Limits: an event that is longer is noticed only if it comes in one piece. With several choices (`n`) the finish reason of one counts for all
+where the engine says neither usage nor `[DONE]`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _DATA_LINE = re.compile(rb"^data: ?(.*)$", re.MULTILINE)
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 _LINE_END = re.compile(rb"\r\n|\r")
+_DATA = re.compile(rb"(?:^|[\r\n])data")
+_LEAD = re.compile(rb"(?::[^\r\n]*[\r\n]|[\r\n])*")
+"""Comment and blank lines; a CR LF counts as two line ends, which makes no difference between events."""
+_LEAD_BYTES = b":\r\n"
 _COMMENT = 0x3A
 
 
@@ -49,7 +56,17 @@ def usage_from(found: Any) -> Usage | None:
 class EventReader:
     """Feed it what the engine sent; it returns what the client gets."""
 
-    __slots__ = ("_keep_usage_back", "_last", "_pending", "_skipping", "_tail", "done", "error", "usage")
+    __slots__ = (
+        "_counted",
+        "_keep_usage_back",
+        "_last",
+        "_pending",
+        "_skipping",
+        "_tail",
+        "done",
+        "error",
+        "usage",
+    )
 
     def __init__(self, keep_usage_back: bool) -> None:
         self._keep_usage_back = keep_usage_back
@@ -60,13 +77,14 @@ class EventReader:
         self._tail = b""
         """While skipping: the last bytes passed, since an event's end may be cut over two reads."""
         self._last = b""
+        """What came last, from the start of an event on; it has the last event with data."""
+        self._counted = False
+        """The event with the usage of the whole answer came; with `continuous_usage_stats` each event has a usage."""
         self.done = False
         self.error: dict[str, Any] | None = None
         self.usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
-        if data[0] != _COMMENT:
-            self._last = data
         if (
             not self._pending
             and not self._skipping
@@ -75,6 +93,8 @@ class EventReader:
             and b"[DONE]" not in data
             and data.endswith(b"\n\n")
         ):
+            if data[0] != _COMMENT or _DATA.search(data) is not None:
+                self._last = data
             return data
         return self._read(data)
 
@@ -86,7 +106,10 @@ class EventReader:
     @property
     def finished(self) -> bool:
         """Whether the engine said that the answer is whole."""
-        return self.done or self.usage is not None or _FINISHED.search(self._last) is not None
+        if self.done or self._counted:
+            return True
+        events = [event for event in _EVENT_END.split(self._last) if _DATA.search(event)]
+        return bool(events) and _FINISHED.search(events[-1]) is not None
 
     def _read(self, data: bytes) -> bytes:
         """Notice every whole event; returns all but those kept back and what is still incomplete."""
@@ -94,6 +117,8 @@ class EventReader:
         start = 0
         if self._skipping:
             tail = self._tail
+            # Only the end of the long event is kept, and has to look like one.
+            self._last = b"data:" + (self._last + data)[-HELD_LIMIT_BYTES:]
             end = _EVENT_END.search(tail + data)
             if end is None:
                 self._tail = (tail + data)[-3:]
@@ -103,15 +128,17 @@ class EventReader:
             passed.append(data[:start])
         else:
             data = self._pending + data
+            if _DATA.search(data) is not None:
+                self._last = data
         for end in _EVENT_END.finditer(data, start):
             event = data[start : end.end()]
             start = end.end()
-            if not self._notice(event):
-                passed.append(event)
+            passed.append(event if not self._notice(event) else _lead_of(event))
         rest = data[start:]
-        while rest.startswith(b":") and b"\n" in rest:
-            line, _, rest = rest.partition(b"\n")
-            passed.append(line + b"\n")  # a keep-alive is wanted now, not with the next event
+        if rest and rest[0] in _LEAD_BYTES:
+            lead = _lead_of(rest)  # a keep-alive is wanted now, not with the next event
+            passed.append(lead)
+            rest = rest[len(lead) :]
         self._skipping = len(rest) > HELD_LIMIT_BYTES
         if self._skipping:
             passed.append(rest)
@@ -142,4 +169,12 @@ class EventReader:
         if usage is None:
             return False
         self.usage = usage
-        return self._keep_usage_back and fields.get("choices") == []
+        if fields.get("choices") != []:
+            return False
+        self._counted = True
+        return self._keep_usage_back
+
+
+def _lead_of(text: bytes) -> bytes:
+    lead = _LEAD.match(text)
+    return lead[0] if lead is not None else b""

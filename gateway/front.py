@@ -12,6 +12,7 @@ Limit: a client that pipelines requests is noticed leaving only when the earlier
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -29,6 +30,8 @@ from gateway.settings import ServerSettings
 DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
+_TRAILERS: Any = deque(maxlen=0)
+"""Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
 
 
 class Cause(StrEnum):
@@ -87,42 +90,55 @@ class FrontProtocol(HttpToolsProtocol):
         self._arm(self._since + self.settings.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timers()
+        super().connection_lost(exc)
+        if self.on_departure is not None:
+            self.on_departure(self._cause)
+
+    def _cancel_timers(self) -> None:
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
         self._timer = self._stall_timer = None
-        super().connection_lost(exc)
-        if self.on_departure is not None:
-            self.on_departure(self._cause)
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None:
             return  # refused already; what still comes is not read
         if self._head_open:
-            if not self._head_bytes and not self._awaits_first:
-                self._since = self.loop.time()  # the first byte after an idle time
-                self._arm(self._since + self.settings.header_seconds)
             self._head_bytes += len(data)
         elif self._body_open:
             self._since = self.loop.time()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
+            if self._is_answering and self._should_upgrade():
+                self.transport.abort()  # pipelined behind a request whose answer it would cut into
+            elif self._should_upgrade():
                 self.handle_websocket_upgrade()
             return
         except httptools.HttpParserError as error:
             status, message = self._refusal or (400, f"This is not a valid HTTP request: {error}")
             self._refuse(status, message)
             return
-        if self._head_open and self._head_bytes > self._head_limit:
-            self._refuse(431, f"The request's headers exceed {self._head_limit} bytes")
+        if self._head_open and self._head_bytes:
+            self._head_unfinished(len(data))
+
+    def _head_unfinished(self, latest_bytes: int) -> None:
+        """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
+        if self._head_bytes > self._head_limit:
+            self._refuse(431, self._too_many_header_bytes())
+        elif self._head_bytes == latest_bytes and not self._awaits_first:
+            self._since = self.loop.time()
+            self._arm(self._since + self.settings.header_seconds)
+
+    def _too_many_header_bytes(self) -> str:
+        return f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer what never became a request. With another request's answer under way on this connection it only closes."""
+        """Answer what never became a whole request; where that would cut into an answer, close only."""
         if self.transport.is_closing():
             return
-        if self._is_answering and not self._head_open:
+        if self._is_answering and (self._head_open or self.pipeline or self.cycle.response_started):
             self.transport.abort()
             return
         body = error_body(message, "invalid_request_error", status)
@@ -142,7 +158,6 @@ class FrontProtocol(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
-        self._fields_bytes = 0
         self.scope = {  # type: ignore[typeddict-item]  # the rest comes with the headers
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -161,28 +176,29 @@ class FrontProtocol(HttpToolsProtocol):
             self._exceed(414, f"The request's target exceeds {MAX_TARGET_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._head_open:
-            return  # trailers
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
-        headers = self.headers
-        headers.append((name, value))
-        self._fields_bytes += len(name) + len(value) + 4
-        if self._fields_bytes > self._head_limit or len(headers) > MAX_HEADERS:
-            self._exceed(
-                431, f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
-            )
+        self.headers.append((name, value))
+
+    def _check_head_size(self) -> None:
+        """To the byte: what was read with the end of the head may be body."""
+        fields_bytes = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if fields_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+            self._exceed(431, self._too_many_header_bytes())
 
     def _exceed(self, status: int, message: str) -> None:
         self._refusal = (status, message)
         raise _Overdue(message)
 
     def on_headers_complete(self) -> None:
+        if self._head_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+            self._check_head_size()
         self._head_open = False
         self._body_open = True
         self._awaits_first = False
         self._since = self.loop.time()
+        self.headers = _TRAILERS
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
@@ -234,6 +250,18 @@ class FrontProtocol(HttpToolsProtocol):
         else:
             self._since = self.loop.time()
             self._arm(self._since + self.settings.keep_alive_seconds)
+
+    def _should_upgrade(self) -> bool:
+        """Asked where llhttp found `Connection: upgrade`. uvicorn looks into `headers`, which hold only trailers by then."""
+        return self.ws_protocol_class is not None and any(
+            name == b"upgrade" and value.lower() == b"websocket" for name, value in self.scope["headers"]
+        )
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over for good: from here on its times and its end are `WebSocketFront`'s."""
+        self._cancel_timers()
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # as uvicorn does at a connection's end
 
     # --- time -----------------------------------------------------------------------------------------------------------
 

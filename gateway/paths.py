@@ -3,7 +3,7 @@
 An engine's client paths pass (`/v1/...` and the list below), its control paths do not exist (404): sleep, LoRA loading, profiling, abort,
 weight updates, cache flushes, `/metrics` and the scale-out family, which an engine leaves outside of its key check. The list is closed: what is
 not named or below `/v1/` is not passed. Targets that two servers may read differently (dot segments, encoded slashes, empty
-segments, backslashes) are refused.
+segments, backslashes, path parameters after `;`) are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from enum import StrEnum
 
 class Kind(StrEnum):
     """What the gateway may do to a request on its way; also the `route` label of the metrics."""
+
+    __hash__ = str.__hash__  # a key of the metrics at every request; Enum's own is a Python function
 
     CHAT = "chat"
     """Streams end with `[DONE]`; `stream_options.include_usage` may be added."""
@@ -103,6 +105,6 @@ def route_of(path: str, raw_path: bytes, method: str) -> Route | None:
 
 def _is_plain(path: str, raw_path: bytes) -> bool:
     """One meaning for every server on the way."""
-    if not path.isascii() or "//" in path or "\\" in path or "%" in path or b"%2f" in raw_path.lower():
+    if not path.isascii() or b"%2f" in raw_path.lower() or any(odd in path for odd in ("//", "\\", "%", ";")):
         return False
     return not any(segment in (".", "..") for segment in path.split("/")) and path.isprintable()

@@ -90,6 +90,8 @@ class Request:
         self.body = body
         if self.method not in ("POST", "PUT", "PATCH") or self.kind is Kind.OTHER:
             return
+        if not body and self.kind is Kind.JSON:
+            return  # some calls have none, as `/v1/responses/{id}/cancel`
         self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
         self.model = aliases.get(self.view.model, self.view.model)
         self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)

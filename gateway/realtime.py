@@ -3,7 +3,7 @@
     handshake -> turnstile.lease -> dial (again on another backend) -> accept -> messages -> goodbye -> record
 
 Until the engine has taken the handshake the client is not accepted, so a refusal reaches it as an HTTP answer (ASGI extension
-`websocket.http.response`; without it the server answers 403). From then on each side's close code and reason are passed to the other; a
+`websocket.http.response`). From then on each side's close code and reason are passed to the other; a
 side that vanished is 1001 to the engine and 1011 to the client; at shutdown the client gets 1012 and the engine 1001.
 The slot lives as long as the engine's socket.
 
@@ -17,7 +17,6 @@ it is. Tokens are not counted. While an engine takes no messages the client's so
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -29,26 +28,24 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from gateway.body import Receive
+from gateway.client_socket import ClientClosed, ClientSocket, sendable
 from gateway.departure import Departure
 from gateway.errors import Headers, Refused, refusal_answer
-from gateway.front import Cause
-from gateway.headers import answer_headers, request_head, usable_request_id
+from gateway.headers import answer_headers, forwarded, usable_request_id
 from gateway.record import Outcome, Record
-from gateway.relay import Send, verdict_of
+from gateway.relay import Send, route_label, verdict_of
 from gateway.settings import Settings
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.upstream.failures import ConnectFailed, PoolFull, UpstreamFailure
-from gateway.upstream.websocket import HandshakeRefused, dial, hang_up
+from gateway.upstream.websocket import HandshakeRefused, dial, hang_up, raw_headers
 from policies.terms import Refusal, Verdict
 from routing.decision import Lease
 
 PATH = "/v1/realtime"
 ROUTE = "realtime"
-NORMAL, GOING_AWAY, INTERNAL_ERROR, SERVICE_RESTART, TRY_AGAIN_LATER = 1000, 1001, 1011, 1012, 1013
-_NO_CODE = 1005
-_NOT_SENT = (1004, _NO_CODE, 1006)
+INTERNAL_ERROR, SERVICE_RESTART, TRY_AGAIN_LATER = 1011, 1012, 1013
 _OWN_HANDSHAKE = b"sec-websocket-"
 
 _logger = logging.getLogger("headrace")
@@ -86,7 +83,7 @@ class Realtime:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record("GET", scope["path"], time.perf_counter())
         record.streamed = True
-        client = _Client(scope, receive, send, self._settings())
+        client = ClientSocket(scope, receive, send, self._settings())
         try:
             await self._serve(scope, client, record)
         except Refused as refused:
@@ -98,7 +95,7 @@ class Realtime:
         except _EngineClosed as closed:
             record.outcome = Outcome.CUT if closed.broken else Outcome.OK
             await client.close(closed.code, closed.reason)
-        except _ClientClosed as closed:
+        except ClientClosed as closed:
             record.cause = closed.cause or ""
             record.outcome = Outcome.ABORTED if closed.cause else Outcome.OK
         except Exception:
@@ -112,7 +109,7 @@ class Realtime:
             if log is not None:
                 log(record)
 
-    async def _serve(self, scope: Any, client: _Client, record: Record) -> None:
+    async def _serve(self, scope: Any, client: ClientSocket, record: Record) -> None:
         """Ends by raising what the socket's end was."""
         departure = Departure(scope)
         self._live.add(departure)
@@ -128,7 +125,7 @@ class Realtime:
             # What is left is a bounded goodbye, which an interruption would only spoil.
             self._live.discard(departure)
 
-    def _admit(self, scope: Any, client: _Client, record: Record) -> tuple[str, str]:
+    def _admit(self, scope: Any, client: ClientSocket, record: Record) -> tuple[str, str]:
         """The query for the engine and the model that it asks for."""
         record.request_id = _request_id(client.headers)
         path = scope["path"]
@@ -143,25 +140,20 @@ class Realtime:
         )
         return query, model
 
-    async def _listen(self, client: _Client) -> None:
+    async def _listen(self, client: ClientSocket) -> None:
         """From the client to the engine, from the handshake on: who leaves while waiting for a slot is noticed too."""
         while True:
-            message = await client.receive()
-            if message["type"] == "websocket.disconnect":
-                raise _goodbye_of(message, client)
-            if message["type"] != "websocket.receive":
-                continue
+            message = await client.next()
             if client.engine is None:
                 raise Refused(Refusal.BAD_REQUEST, "A message came before the handshake was answered")
-            data = message.get("bytes")
             try:
                 async with asyncio.timeout(client.settings.timeouts.gap_seconds):
-                    await client.engine.send(message["text"] if data is None else data)
+                    await client.engine.send(message)
             except (TimeoutError, ConnectionClosed):
                 client.engine.transport.abort()
                 await self._loop.create_future()  # the reading side learns of it and ends both
 
-    async def _run(self, client: _Client, query: str, model: str, record: Record) -> None:
+    async def _run(self, client: ClientSocket, query: str, model: str, record: Record) -> None:
         """The slot, the engine's socket, and all that comes from it."""
         async with self._turnstile.lease(model) as lease:
             record.tag = lease.tag
@@ -170,13 +162,11 @@ class Realtime:
             engine = await self._dial(lease, client, query, record)
             try:
                 assert engine.response is not None
-                raw = [
-                    (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
-                    for name, value in engine.response.headers.raw_items()
-                ]
                 record.status = 101
                 client.engine = engine
-                await client.accept(engine.subprotocol, _told(raw, record))
+                headers = _told(raw_headers(engine.response), record)
+                headers.append((b"x-headrace-route", route_label(lease)))
+                await client.accept(engine.subprotocol, headers)
                 while True:
                     message = await engine.recv()
                     kind = "text" if isinstance(message, str) else "bytes"
@@ -187,7 +177,7 @@ class Realtime:
             finally:
                 await hang_up(engine, *client.goodbye)
 
-    async def _dial(self, lease: Lease, client: _Client, query: str, record: Record) -> ClientConnection:
+    async def _dial(self, lease: Lease, client: ClientSocket, query: str, record: Record) -> ClientConnection:
         """Attempts until one engine takes the handshake, or no backend is left to try."""
         while True:
             backend = lease.backend
@@ -247,7 +237,7 @@ def for_engine(query: str, aliases: Mapping[str, str]) -> tuple[str, str, str]:
     return "&".join(parts), asked, model
 
 
-async def _refuse(refused: Refused, client: _Client, record: Record) -> None:
+async def _refuse(refused: Refused, client: ClientSocket, record: Record) -> None:
     record.reason = refused.reason
     if client.accepted:
         record.outcome = Outcome.CUT
@@ -269,7 +259,7 @@ def _ending_of(closed: ConnectionClosed) -> tuple[Verdict, _EngineClosed]:
         verdict = Verdict.FAULT
     elif frame.code == TRY_AGAIN_LATER:
         verdict = Verdict.BACKPRESSURE
-    return verdict, _EngineClosed(_sendable(frame.code), frame.reason, broken=verdict is Verdict.FAULT)
+    return verdict, _EngineClosed(sendable(frame.code), frame.reason, broken=verdict is Verdict.FAULT)
 
 
 def _request_id(headers: Headers) -> str:
@@ -280,10 +270,16 @@ def _request_id(headers: Headers) -> str:
 
 
 def _engine_headers(client_headers: Headers, request_id: str, authorization: bytes) -> list[tuple[str, str]]:
-    """What any request would bring to the engine, but for the first line, `Host` and the handshake, which the library writes."""
-    head = request_head(b"GET", b"*", b"", client_headers, None, request_id.encode("ascii"), authorization)
-    pairs = (line.decode("latin-1").partition(": ") for line in head.split(b"\r\n")[2:-2])
-    return [(name, value) for name, _, value in pairs if not name.startswith(_OWN_HANDSHAKE.decode())]
+    """What any request would bring to the engine, but for `Host` and the handshake, which the library writes."""
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in forwarded(client_headers)
+        if not name.startswith(_OWN_HANDSHAKE) and not (authorization and name == b"authorization")
+    ]
+    if authorization:
+        headers.append(("authorization", authorization.decode()))
+    headers.append(("x-request-id", request_id))
+    return headers
 
 
 def _told(engine_headers: Headers, record: Record) -> Headers:

@@ -22,54 +22,32 @@ class Outcome(StrEnum):
 
 
 class Record:
-    __slots__ = (
-        "arrived_at",
-        "attempts",
-        "backend",
-        "cause",
-        "ended_at",
-        "first_byte_at",
-        "method",
-        "model",
-        "outcome",
-        "path",
-        "pool",
-        "queue_seconds",
-        "ready_at",
-        "reason",
-        "request_id",
-        "route",
-        "sent_at",
-        "status",
-        "streamed",
-        "tag",
-        "usage",
-        "whole",
-    )
+    """Most of it stays at its default, so the defaults are the class's: a request sets what happened to it."""
+
+    route = "none"
+    request_id = ""
+    model = ""
+    tag: Tag = UNTAGGED
+    pool = ""
+    backend = ""
+    attempts = 0
+    ready_at = 0.0
+    """The body was complete."""
+    queue_seconds = 0.0
+    sent_at = 0.0
+    """The first attempt began."""
+    first_byte_at = 0.0
+    ended_at = 0.0
+    status = 0
+    streamed = False
+    outcome = Outcome.OK
+    reason: Refusal | None = None
+    cause = ""
+    usage: Usage | None = None
+    whole = False
+    """Every token of the answer has reached the client, whatever happens to the connection now."""
 
     def __init__(self, method: str, path: str, arrived_at: float) -> None:
         self.method = method
         self.path = path
-        self.route = "none"
-        self.request_id = ""
-        self.model = ""
-        self.tag: Tag = UNTAGGED
-        self.pool = ""
-        self.backend = ""
-        self.attempts = 0
         self.arrived_at = arrived_at
-        self.ready_at = 0.0
-        """The body was complete."""
-        self.queue_seconds = 0.0
-        self.sent_at = 0.0
-        """The first attempt began."""
-        self.first_byte_at = 0.0
-        self.ended_at = 0.0
-        self.status = 0
-        self.streamed = False
-        self.outcome = Outcome.OK
-        self.reason: Refusal | None = None
-        self.cause = ""
-        self.usage: Usage | None = None
-        self.whole = False
-        """Every token of the answer has reached the client, whatever happens to the connection now."""

@@ -175,7 +175,7 @@ class Relay:
         record = self._record
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
-        headers.append((b"x-headrace-route", _route(lease)))
+        headers.append((b"x-headrace-route", route_label(lease)))
         record.status = answer.status
         self.head_sent = True
         start = {
@@ -187,11 +187,11 @@ class Relay:
         await self._send(start)
 
 
-def _route(lease: Lease) -> bytes:
+def route_label(lease: Lease) -> bytes:
     tag = lease.tag
     backend = lease.backend
     return (
-        f"business={tag.business};length={tag.length};lane={tag.lane.value};path={tag.path};pool={backend.pool};"
+        f"business={tag.business};length={tag.length};lane={tag.lane};path={tag.path};pool={backend.pool};"
         f"backend={backend.id};queue_ms={lease.queue_seconds * 1000:.0f};attempts={lease.attempts}"
     ).encode()
 

@@ -2,7 +2,8 @@
 
 The event loop only collects records; a thread turns a quarter of a second's worth into lines and writes them, so a reader that is slow
 or stopped never holds a request up. Bound: `MAX_BEHIND` records wait for the thread, more are dropped and counted in the next line.
-JSON escapes control characters, and client-chosen text is cut to `MAX_TEXT`: one request is one line.
+What does not print in client-chosen text is escaped, and the text is cut to `MAX_TEXT`: one request is one line, and no reader's terminal
+obeys it.
 Setting: `log.requests`.
 """
 
@@ -61,7 +62,7 @@ class RequestLog:
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
-        if self._records:
+        if self._records or self._dropped:
             self._batches.put((self._records, self._dropped))
             self._records, self._dropped = [], 0
 
@@ -71,7 +72,8 @@ class RequestLog:
             lines = [orjson.dumps(self._line(record), option=orjson.OPT_APPEND_NEWLINE) for record in records]
             if dropped:
                 lines.append(orjson.dumps({"log_records_dropped": dropped}, option=orjson.OPT_APPEND_NEWLINE))
-            with contextlib.suppress(OSError):  # nobody reads any more: requests matter, their log does not
+            # Nobody reads any more, or the stream was closed (ValueError): requests matter, their log does not.
+            with contextlib.suppress(OSError, ValueError):
                 self._write(b"".join(lines))
             self._written += len(records)
 
@@ -107,5 +109,8 @@ def _ms(seconds: float) -> float:
 
 
 def _printable(text: str) -> str:
-    # orjson refuses lone surrogates, which percent-decoding and lenient JSON can both produce.
-    return text[:MAX_TEXT].encode("utf-8", "replace").decode()
+    # JSON itself leaves C1 controls and line separators as they are, and orjson refuses the lone surrogates of lenient JSON.
+    text = text[:MAX_TEXT]
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

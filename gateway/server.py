@@ -26,7 +26,9 @@ from uvicorn.server import ServerState
 from gateway.app import Gateway
 from gateway.configuration import ConfigurationError
 from gateway.front import FrontProtocol
+from gateway.request_log import Write
 from gateway.settings import Settings
+from gateway.websocket_front import WebSocketFront
 
 _logger = logging.getLogger("headrace")
 _BACKLOG = 4096
@@ -36,21 +38,50 @@ Load = Callable[[], Settings]
 
 
 class Server:
-    def __init__(self, settings: Settings, reload: Load | None) -> None:
-        """`reload` reads the configuration again, or is None where there is no file to read."""
+    """`serve` is the whole life of a process; `listen` and `drain` are its two ends, for whoever has a loop of their own."""
+
+    def __init__(self, settings: Settings, reload: Load | None, write_log: Write) -> None:
+        """`reload` reads the configuration again, or is None where there is no file to read. `write_log` gets whole lines, from a thread."""
         self._settings = settings
         self._reload = reload
         self._state = ServerState()
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None
-        self.gateway = Gateway(settings, sys.stdout.buffer.write)
+        self._listener: asyncio.Server | None = None
+        self.gateway = Gateway(settings, write_log)
         self.port = 0
+
+    @property
+    def connections(self) -> int:
+        """Open client connections."""
+        return len(self._state.connections)
 
     async def serve(self) -> None:
         """Until a signal ends it. `OSError` where the address cannot be listened on."""
+        try:
+            await self.listen()
+        except OSError:
+            await self.gateway.close()
+            raise
         loop = asyncio.get_running_loop()
-        server = settings = self._settings.server
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        server = self._settings.server
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        backends = sum(len(pool.backends) for pool in self._settings.pools)
+        _logger.info("listening on http://%s:%d, %d backend(s)", host, self.port, backends)
+        # What was made until now stays; the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        await self._stop.wait()
+        await self.drain()
+
+    async def listen(self) -> None:
+        """Take connections from now on, on `port`."""
+        loop = asyncio.get_running_loop()
+        server = self._settings.server
         config = Config(
             self.gateway,
             interface="asgi3",
@@ -60,7 +91,9 @@ class Server:
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            ws="none",
+            ws=WebSocketFront,
+            ws_max_size=int(server.max_body_mb * 1024 * 1024),
+            ws_per_message_deflate=False,
         )
         config.load()
 
@@ -69,29 +102,21 @@ class Server:
                 config, self._state, self.gateway.settings.server, lambda: self.gateway.is_draining, loop
             )
 
-        listener = await loop.create_server(front, settings.host, settings.port, backlog=_BACKLOG)
-        self.port = listener.sockets[0].getsockname()[1]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        host = f"[{server.host}]" if ":" in server.host else server.host
-        backends = sum(len(pool.backends) for pool in self._settings.pools)
-        _logger.info("listening on http://%s:%d, %d backend(s)", host, self.port, backends)
-        # What was made until now stays; the collector need not look at it again and again.
-        gc.collect()
-        gc.freeze()
-        await self._stop.wait()
-        await self._drain(listener)
+        self._listener = await loop.create_server(front, server.host, server.port, backlog=_BACKLOG)
+        self.port = self._listener.sockets[0].getsockname()[1]
 
-    def _on_stop(self) -> None:
+    def stop(self) -> None:
+        """What a signal does: at first begin to drain, at last end at once."""
         if self._stop.is_set():
             self._force.set()
         self._stop.set()
 
-    async def _drain(self, listener: asyncio.Server) -> None:
+    async def drain(self) -> None:
+        """Take nothing new, let what runs go on for `drain_seconds`, then end it and close everything."""
         gateway = self.gateway
         gateway.proxy.draining = True
-        listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         running = gateway.requests_in_flight
@@ -147,10 +172,12 @@ def run(settings: Settings, reload: Load | None) -> int:
     """The exit code of `headrace serve`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # It would log each WebSocket with its whole query.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     _raise_file_limit()
 
     async def main() -> None:
-        await Server(settings, reload).serve()
+        await Server(settings, reload, _write_log).serve()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -160,6 +187,12 @@ def run(settings: Settings, reload: Load | None) -> int:
         sys.stderr.write(f"cannot listen on {server.host}:{server.port}: {error.strerror or error}\n")
         return 1
     return 0
+
+
+def _write_log(lines: bytes) -> None:
+    # Flushed: whoever reads the log through a pipe wants it now, not 8 KiB later.
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
 
 
 def _raise_file_limit() -> None:

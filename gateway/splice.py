@@ -15,13 +15,19 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
+def member(body: bytes, key: str) -> bytes | None:
+    """The JSON text of the value that parsers keep for `key`, None where there is no such member."""
+    span = _member_span(body, key)
+    return None if span is None else body[span[0] : span[1]]
+
+
 def set_member(body: bytes, key: str, value: bytes) -> bytes:
     """`value` is JSON text."""
     span = _member_span(body, key)
     if span is not None:
         return body[: span[0]] + value + body[span[1] :]
     end = body.rindex(b"}")
-    comma = b"" if body[:end].strip(_SPACE) == b"{" else b","
+    comma = b"" if body[:end].rstrip(_SPACE).endswith(b"{") else b","
     return b'%b%b"%b":%b%b' % (body[:end], comma, key.encode(), value, body[end:])
 
 

@@ -102,7 +102,8 @@ class Telemetry:
             pool.total.observe(record.ended_at - ready_at)
             if record.queue_seconds:
                 self.queue.observe(record.queue_seconds)
-            self.overhead.observe(record.sent_at - ready_at - record.queue_seconds)
+            # The loop's clock, which times the wait, may be milliseconds behind the record's: never below zero.
+            self.overhead.observe(max(0.0, record.sent_at - ready_at - record.queue_seconds))
             usage = record.usage
             if usage is not None:
                 pool.prompt_tokens += usage.prompt

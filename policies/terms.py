@@ -15,6 +15,8 @@ LeaseId = NewType("LeaseId", int)
 class Lane(StrEnum):
     """Priority between requests, most urgent first."""
 
+    __hash__ = str.__hash__  # a key of the metrics at every request; Enum's own is a Python function
+
     EMERGENCY = "emergency"
     INTERACTIVE = "interactive"
     STANDARD = "standard"

@@ -1,7 +1,8 @@
 """Every backend the gateway knows: its pool, window, models, health and requests in flight.
 
 State only; the rules are `policies.absence` (how long an unreachable backend is left alone) and `policies.placement` (who is next).
-A backend that a new configuration no longer names is *retired*: it gets nothing new, and is forgotten when its last lease ends.
+A backend that a new configuration no longer names is *retired*: it gets nothing new, and lives on in its leases alone until the last
+one ends. One that is named again later starts anew.
 Bounds: one record per configured backend; one candidate list per model that a backend reports.
 """
 
@@ -24,7 +25,7 @@ class BackendPlan:
 
 
 class Backend:
-    __slots__ = ("absence", "id", "in_flight", "models", "pool", "probe_failures", "retired", "window")
+    __slots__ = ("absence", "id", "in_flight", "models", "pool", "probe_failures", "window")
 
     def __init__(self, plan: BackendPlan) -> None:
         self.id = plan.id
@@ -35,7 +36,6 @@ class Backend:
         self.in_flight = 0
         self.absence: Absence = PRESENT
         self.probe_failures = 0
-        self.retired = False
 
     def is_present(self) -> bool:
         return self.absence is PRESENT
@@ -60,8 +60,6 @@ class Fleet:
         """Make the fleet what `plans` say; a backend that stays keeps its state. Returns the retired ones."""
         wanted = {plan.id: plan for plan in plans}
         retired = [backend for id, backend in self._backends.items() if id not in wanted]
-        for backend in retired:
-            backend.retired = True
         kept = self._backends
         self._backends = {}
         for id, plan in wanted.items():
@@ -92,7 +90,8 @@ class Fleet:
                 for backend in self._backends.values()
                 if not model or backend.models is None or model in backend.models
             )
-            if found:  # an unknown name is a client's string: caching it would let clients grow the table
+            # A name that no engine has told is a client's string: keeping it would let clients grow the table.
+            if not model or any(backend.models is not None and model in backend.models for backend in found):
                 self._serving[model] = found
         return found
 

@@ -1,6 +1,6 @@
 """Requests that wait for a slot: one first-in-first-out line per model, so that a full model never blocks another.
 
-Bounds: `max_waiting` requests over all lines. Every operation is O(1); the pump looks at heads only. Lines exist only while somebody
+Bounds: `max_waiting` requests over all lines, checked by the router. Every operation but `heads` is O(1); lines exist only while somebody
 waits, so the table is bounded by the waiting requests.
 Limit: order of arrival only; lanes and tenants are not told apart here yet.
 """
@@ -39,11 +39,8 @@ class Queues:
         return model in self._lines
 
     def heads(self) -> Iterator[Ticket]:
-        """The first of each line; lines may end while this runs."""
-        for model in list(self._lines):
-            line = self._lines.get(model)
-            if line:
-                yield next(iter(line.values()))
+        """The first of each line."""
+        return (next(iter(line.values())) for line in self._lines.values())
 
     def head(self, model: str) -> Ticket | None:
         line = self._lines.get(model)

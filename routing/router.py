@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from policies.absence import AbsenceRules
 from policies.placement import least_loaded
@@ -63,21 +64,30 @@ class Router:
         return ticket
 
     def pump(self, now: float) -> list[tuple[Ticket, Lease | Refusal]]:
-        """Grants for waiting requests: a lease where a slot is free, a refusal where no backend is left to wait for."""
+        """Grants for waiting requests: a lease where a slot is free, a refusal where no backend is left to wait for.
+
+        The oldest of all heads comes first, so models that share a backend share its slots in order of arrival. Only heads are looked at.
+        """
         grants: list[tuple[Ticket, Lease | Refusal]] = []
-        for first in self._queues.heads():
-            ticket: Ticket | None = first
-            while ticket is not None:
-                choice = self._choose(ticket.model, (), now)
-                if choice is Refusal.QUEUE_FULL:
-                    break
-                self._queues.remove(ticket)
-                if isinstance(choice, Backend):
-                    lease = self._start(choice, ticket.model, ticket.tag, now - ticket.arrived)
-                    grants.append((ticket, lease))
-                else:
-                    grants.append((ticket, choice))
-                ticket = self._queues.head(first.model)
+        heads = [(ticket.id, ticket) for ticket in self._queues.heads()]
+        heapify(heads)
+        while heads:
+            ticket = heads[0][1]
+            choice = self._choose(ticket.model, (), now)
+            if choice is Refusal.QUEUE_FULL:
+                heappop(heads)
+                continue
+            self._queues.remove(ticket)
+            if isinstance(choice, Backend):
+                lease = self._start(choice, ticket.model, ticket.tag, now - ticket.arrived)
+                grants.append((ticket, lease))
+            else:
+                grants.append((ticket, choice))
+            following = self._queues.head(ticket.model)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following.id, following))
         return grants
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -97,6 +107,7 @@ class Router:
         lease.tried.append(lease.backend)
         lease.backend = choice
         lease.attempts += 1
+        lease.verdict = Verdict.IGNORED  # what was said so far is not about this backend
         choice.in_flight += 1
         return True
 

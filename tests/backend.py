@@ -18,6 +18,7 @@ import ssl
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
+from typing import cast
 
 from tests.framing import HEAD_END, BodyReader, Head, Headers, encode_chunk, parse_head, render_head
 from tests.script import Ending, Exchange, Framing, Gate, Request, Script, json_script, sse_script
@@ -147,8 +148,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses of it
         self._backend.accepted += 1
         self._backend.connections.add(self)
         self._writable.set()

@@ -58,7 +58,7 @@ built() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 
 install_engine() {
     local digest
-    digest=$(cat "$here/$engine.sh" "$constraints" | sha256sum | cut -d' ' -f1)
+    digest=$(cat "$here/$engine"[._]* "$constraints" | sha256sum | cut -d' ' -f1)
     built "$venv/.built-by" "$digest" && return
     echo "installing $engine $release into $venv (2 to 3 minutes)" >&2
     rm -rf "$venv"

@@ -1,4 +1,4 @@
-"""`headrace demo`: an emulated fleet, the real gateway in front of it and a load, all on loopback.
+"""`headrace demo`: an emulated fleet, the real gateway in front of it and a load, all on this machine.
 
 Two processes. This one runs the eight emulated engines, the load and the display in one event loop; a child runs the gateway as
 `headrace serve` does (`served`), so that what is shown of it is what it costs and does elsewhere. What is known of the gateway is read from its
@@ -12,11 +12,8 @@ Limits: times and texts of the engines are made up by a model of a measured engi
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-
-import uvloop
 
 DEFAULT_PORT = 8080
 DEFAULT_LOAD = 0.25
@@ -26,25 +23,31 @@ def run(
     port: int = DEFAULT_PORT, seconds: float | None = None, seed: int = 1, load: float = DEFAULT_LOAD
 ) -> int:
     """The exit code of `headrace demo`."""
-    from gateway.demo.gateway_child import GatewayEnded
-    from gateway.demo.stage import Stage
-
     if load <= 0 or (seconds is not None and seconds <= 0):
         sys.stderr.write("headrace demo: --load and --seconds must be above 0\n")
         return 2
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Stage(port, seconds, seed, load).play())
+        return _play(port, seconds, seed, load)
     except KeyboardInterrupt:  # before the signal handlers were in place
         return 0
-    except GatewayEnded as error:
-        sys.stderr.write(f"headrace demo: {error}\n")
-        return 1
+
+
+def _play(port: int, seconds: float | None, seed: int, load: float) -> int:
+    # Here and not above: most of the start is these imports, and Ctrl-C should end that too.
+    import asyncio
+
+    import uvloop
+
+    from gateway.demo.gateway_child import GatewayEnded
+    from gateway.demo.stage import Stage
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Stage(port, seconds, seed, load).play())
     except BrokenPipeError:
         # Whoever read the plain lines has gone; without this the interpreter complains when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
+    except (GatewayEnded, OSError) as error:
         sys.stderr.write(f"headrace demo: {error}\n")
         return 1
     return 0

@@ -22,8 +22,8 @@ MODEL = "emulated"
 STREAM_SHARE = 0.3
 _TOKEN_CHARACTERS = 4
 _RING_CHARACTERS = 65_536
-_TEMPLATE_TOKENS = 8
-"""What the chat template adds around two messages, roughly."""
+_TEMPLATE_TOKENS = 9
+"""What the chat template of `gateway.emulator.chat_template` adds around a system and a user message."""
 
 _WORDS = (
     *("account", "customer", "branch", "statement", "amount", "date", "limit", "interest", "rate", "term"),

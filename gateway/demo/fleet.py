@@ -3,23 +3,21 @@
 Four engines of batch 16 (110 ms + 5.25 ms per sequence for 20 tokens: the fit to a field table that `EngineSettings` explains) and four of batch 4
 (60 ms + 6 ms). They live in the caller's event loop.
 
-An outage: one engine closes its listener, finishes what it runs and closes each connection after it, as at a restart. Ports are
-taken from `FIRST_PORT` up and not from the system: those below the ephemeral range cannot be lost to an outgoing connection during an outage.
+An outage: one engine closes its listener, finishes what it runs and closes each connection after it, as at a restart. The engines listen
+on Unix sockets in a directory of their own: a port could be taken by somebody else during an outage.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import tempfile
 from dataclasses import dataclass
+from types import TracebackType
 
 from gateway.demo.business import MODEL
 from gateway.emulator.server import EmulatedServer, start
 from gateway.emulator.settings import EngineSettings
 
-HOST = "127.0.0.1"
-FIRST_PORT = 18_001
-_PORTS = 1000
 _DRAIN_LOOK_SECONDS = 0.02
 
 
@@ -46,6 +44,10 @@ class Member:
     plan: PoolPlan
     server: EmulatedServer
 
+    @property
+    def url(self) -> str:
+        return f"unix://{self.server.uds}"
+
 
 @dataclass(frozen=True, slots=True)
 class Outage:
@@ -62,31 +64,40 @@ class Outage:
 
 
 def outages(run_seconds: float | None) -> Outage:
-    """Around the middle of a short run; once a minute in an endless one."""
-    if run_seconds is None:
+    """Around the middle of a short run; once a minute in one of a minute or more."""
+    if run_seconds is None or run_seconds >= 60.0:
         return Outage(20.0, 8.0, 60.0)
     return Outage(run_seconds * 0.4, min(8.0, run_seconds * 0.25), 0.0)
 
 
 class Fleet:
-    def __init__(self) -> None:
-        self.members: list[Member] = []
-        self._outages = 0
+    """`async with Fleet(seed) as fleet`: eight engines that listen."""
 
-    async def start(self, seed: int) -> None:
-        port = FIRST_PORT
-        for plan in POOLS:
-            for number in range(1, plan.engines + 1):
-                settings = EngineSettings(
-                    model=MODEL,
-                    seed=seed,
-                    max_num_seqs=plan.max_num_seqs,
-                    base_ms=plan.base_ms,
-                    slope_ms=plan.slope_ms,
-                )
-                server = await _start_at_free_port(settings, port)
-                port = server.port + 1
-                self.members.append(Member(f"{plan.name}-{number}", plan, server))
+    def __init__(self, seed: int) -> None:
+        self.members: list[Member] = []
+        self._seed = seed
+        self._outages = 0
+        self._sockets = tempfile.TemporaryDirectory(prefix="headrace-")
+
+    @property
+    def directory(self) -> str:
+        """Where the engines' sockets are; removed at the end."""
+        return self._sockets.name
+
+    async def __aenter__(self) -> Fleet:
+        try:
+            for plan in POOLS:
+                for number in range(1, plan.engines + 1):
+                    await self._start(plan, f"{plan.name}-{number}")
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
 
     def next_to_fail(self) -> Member:
         # Steps of three over eight: both pools take part, and each engine has its turn.
@@ -104,16 +115,18 @@ class Fleet:
                 member.server.refuse(left)
             await asyncio.sleep(min(left, _DRAIN_LOOK_SECONDS if member.server.connections else left))
 
-    async def close(self) -> None:
+    async def _start(self, plan: PoolPlan, name: str) -> None:
+        settings = EngineSettings(
+            model=MODEL,
+            seed=self._seed,
+            max_num_seqs=plan.max_num_seqs,
+            base_ms=plan.base_ms,
+            slope_ms=plan.slope_ms,
+        )
+        server = await start(settings, "", 0, f"{self.directory}/{name}")
+        self.members.append(Member(name, plan, server))
+
+    async def _close(self) -> None:
         for member in self.members:
             await member.server.close()
-
-
-async def _start_at_free_port(settings: EngineSettings, first: int) -> EmulatedServer:
-    for port in range(first, FIRST_PORT + _PORTS):
-        try:
-            return await start(settings, HOST, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-    raise OSError(errno.EADDRINUSE, f"no free port from {FIRST_PORT} on")
+        self._sockets.cleanup()

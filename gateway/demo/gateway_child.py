@@ -14,9 +14,10 @@ import sys
 from collections import deque
 from types import TracebackType
 
-from gateway.demo.fleet import HOST, POOLS, Fleet
+from gateway.demo.fleet import POOLS, Fleet
 from gateway.demo.scrape import MetricsPage
 
+HOST = "127.0.0.1"
 READY_SECONDS = 15.0
 END_SECONDS = 1.5
 LOG_LINES = 20
@@ -118,8 +119,8 @@ def _plan(port: int, fleet: Fleet) -> dict[str, object]:
         {
             "name": plan.name,
             "window": plan.window,
-            "backends": [[member.name, member.server.url] for member in fleet.members if member.plan is plan],
+            "backends": [[member.name, member.url] for member in fleet.members if member.plan is plan],
         }
         for plan in POOLS
     ]
-    return {"port": port, "pools": pools}
+    return {"port": port, "directory": fleet.directory, "pools": pools}

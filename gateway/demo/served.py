@@ -1,7 +1,7 @@
 """The child's side: the gateway of the demo, `python -m gateway.demo.served`.
 
-Reads one line of JSON from standard input, `{"port": .., "pools": [{"name", "window", "backends": [[name, url], ..]}]}`, then serves as
-`headrace serve` would, without a request log. The end of standard input ends it: in order at first, whatever runs is cut
+Reads one line of JSON from standard input, `{"port": .., "directory": .., "pools": [{"name", "window", "backends": [[name, url], ..]}]}`, then serves as `headrace serve`
+would, without a request log. `directory` holds the engines' sockets. The end of standard input ends it: in order at first, whatever runs is cut
 `GRACE_SECONDS` later. Engines are probed every `PROBE_SECONDS`, more often than by default, so that one that is back is seen to be back.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -50,16 +51,22 @@ def settings_from(plan: dict[str, Any]) -> Settings:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Not sys.stdin: a thread that holds its lock at the interpreter's end aborts the process.
+    while os.read(0, 65536):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    settings = settings_from(json.loads(sys.stdin.buffer.readline()))
+    plan = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    return server.run(settings, None)
+    try:
+        return server.run(settings_from(plan), None)
+    finally:
+        # The parent's to remove, unless it was killed.
+        shutil.rmtree(plan["directory"], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from rich.console import Console
 
-from gateway.demo.fleet import HOST, Fleet, Outage, outages
-from gateway.demo.gateway_child import GatewayChild, any_free_port, port_is_free
+from gateway.demo.fleet import Fleet, Outage, outages
+from gateway.demo.gateway_child import HOST, GatewayChild, any_free_port, port_is_free
 from gateway.demo.lines import Lines
 from gateway.demo.load import Load
 from gateway.demo.scrape import MetricsPage
@@ -53,17 +53,14 @@ class Stage:
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        fleet = Fleet()
-        pool = _way_to(self._port)
+        pool = way_to(self._port)
         try:
-            await fleet.start(self._seed)
-            async with GatewayChild(self._port, fleet) as child:
+            async with Fleet(self._seed) as fleet, GatewayChild(self._port, fleet) as child:
                 await _until_one(child.ready(MetricsPage(pool)), stopped.wait())
                 if not stopped.is_set():
                     await self._perform(fleet, child, pool, stopped)
         finally:
             pool.close()
-            await fleet.close()
 
     def _settle_port(self) -> None:
         wanted = self._port
@@ -151,7 +148,7 @@ async def _until_one(*works: Coroutine[object, object, object]) -> None:
         task.result()
 
 
-def _way_to(port: int) -> ConnectionPool:
+def way_to(port: int) -> ConnectionPool:
     # No limit on idle ones: the gateway keeps them longer than this side does, and a fresh one costs both a handshake.
     endpoint = Endpoint(BackendSettings(url=f"http://{HOST}:{port}"), 3600)
     return ConnectionPool(endpoint, UpstreamSettings(), TimeoutSettings())

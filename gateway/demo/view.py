@@ -19,17 +19,15 @@ MAX_EVENTS = 3
 
 def introduction(port: int, share_of_peak: float, engines: int) -> list[str]:
     """Lines of at most 80 characters, the command among them fit for copying."""
-    url = f"http://127.0.0.1:{port}"
+    address = f"127.0.0.1:{port}"
     rate = sum(kind.peak_rate for kind in TYPES) * share_of_peak
     return [
         f"Headrace in front of {engines} emulated engines: modelled times, made-up words.",
-        f"  curl {url}/v1/chat/completions -H content-type:application/json \\",
+        f"  curl {address}/v1/chat/completions -H content-type:application/json \\",
         f'    -d \'{{"model":"{MODEL}","messages":[{{"role":"user","content":"Hello"}}]}}\'',
-        f'  OpenAI(base_url="{url}/v1", api_key="none"), model "{MODEL}"',
-        f"  {url}/metrics",
-        f"Load: {rate:.0f} requests/s, {STREAM_SHARE:.0%} of them streams. Each goes to the least loaded",
-        "engine, and to another if that one fails before its answer began. From time to",
-        "time an engine fails on purpose.",
+        f'  OpenAI(base_url="http://{address}/v1", api_key="none"), model "{MODEL}"',
+        f"{rate:.0f} requests/s, {STREAM_SHARE:.0%} of them streams, each to the least loaded engine, and to",
+        "another if that one fails before its answer began. Engines fail on purpose.",
     ]
 
 
@@ -61,22 +59,19 @@ def summary(view: View) -> list[str]:
     whole = [figures.whole for figures in view.load.figures]
     answered, refused, failed = (sum(span.endings[ending] for span in whole) for ending in Ending)
     lines = [
-        f"{answered} requests answered in {view.seconds:.0f} s, {refused} refused, {failed} failed, "
+        f"{answered} answered in {view.seconds:.0f} s, {refused} refused, {failed} failed, "
         f"{view.gateway.moved_here.total()} moved to another engine"
     ]
-    width = max(len(kind.name) for kind in TYPES)
-    lines += [
-        f"  {kind.name:{width}}  {_of(span, kind.target_ms)}" for kind, span in zip(TYPES, whole, strict=True)
-    ]
+    lines += [f"  {kind.name}: {_of(span)}" for kind, span in zip(TYPES, whole, strict=True)]
     if view.load.skipped_seconds >= 0.1:
         lines.append(
-            f"this machine was too busy to send the load for {view.load.skipped_seconds:.1f} s; try --load with less"
+            f"this machine was too busy to send anything for {view.load.skipped_seconds:.1f} s; a smaller --load helps"
         )
     return lines
 
 
-def _of(span: Span, target_ms: int) -> str:
+def _of(span: Span) -> str:
     return (
-        f"{span.endings[Ending.ANSWERED]} answered  P50 {milliseconds(span.percentile_ms(0.5))}  "
-        f"P99 {milliseconds(span.percentile_ms(0.99))}  {share(span.inside_share)} within {target_ms} ms"
+        f"{span.endings[Ending.ANSWERED]} answered, P50 {milliseconds(span.percentile_ms(0.5))}, "
+        f"P99 {milliseconds(span.percentile_ms(0.99))}, {share(span.inside_share)} in target"
     )

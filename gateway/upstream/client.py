@@ -52,10 +52,8 @@ class Exchange:
 
     async def _converse(self, connection: Connection) -> Connection:
         self._connection = connection
-        connection.begin(self._pool.timeouts, self._body_expected)
-        await connection.write(self._head, self._body)
-        if not connection.head_complete:
-            await connection.read_head()
+        connection.begin(self._pool.timeouts, self._body_expected, self._head, self._body)
+        await connection.read_head()
         return connection
 
     def _give_back(self) -> None:
@@ -76,13 +74,15 @@ class Upstream:
         timeouts: TimeoutSettings,
     ) -> None:
         """Take over a configuration. A backend whose settings are the same keeps its connections; running exchanges keep theirs anyway."""
+        # First, since an authority's file may have gone since it was checked: all of a configuration or nothing.
+        endpoints = [(id, Endpoint(settings, upstream.resolve_seconds)) for id, settings in backends]
         kept = self._pools
         self._pools = {}
-        for id, settings in backends:
-            endpoint = Endpoint(settings, upstream.resolve_seconds)
+        for id, endpoint in endpoints:
             pool = kept.pop(id, None)
             if pool is not None and pool.endpoint.is_same(endpoint):
                 pool.settings, pool.timeouts = upstream, timeouts
+                pool.endpoint.resolve_seconds = upstream.resolve_seconds
             else:
                 if pool is not None:
                     pool.close()

@@ -4,16 +4,19 @@ The parser is httptools (llhttp in strict mode, which refuses an answer with two
 close are told apart; 1xx answers are skipped.
 
 Bounds: 64 KiB and 256 headers for an answer's head; 32 KiB of unread body pause the socket, so with the one shared 64 KiB read buffer a
-stream holds at most 96 KiB here (TLS adds its own record buffers).
+stream holds at most 96 KiB here (TLS adds the one read of the socket that its layer made last).
 Time: one lazy timer per connection. It is armed no later than the next moment at which anything could be overdue and looks then what
 is; a request moves two numbers instead of arming and cancelling timers.
+Limit: an answer that an unasked-for one overtook on its way is told from it only if that one has arrived by the time of the request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
+from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -36,11 +39,19 @@ READ_BUFFER_BYTES = 64 * 1024
 # Every protocol of a loop may share one buffer: get_buffer, the read and buffer_updated follow each other without another callback.
 _read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
 
+_FRAMING = (b"content-length", b"transfer-encoding")
+_TRAILERS: Any = deque(maxlen=0)
 _COMMENT = 58
 """The colon that begins an SSE comment: a keep-alive of a hung engine is no progress."""
 
 
+_NOTHING = memoryview(b"")
+
 Sink = Callable[[bytes], bool]
+
+
+class _TlsTransport(Protocol):
+    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -51,11 +62,12 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_seconds = idle_seconds
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
+        self._tls: _TlsTransport | None = None
+        self._poll = select.poll()
         self._parser = httptools.HttpResponseParser(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._waiter: asyncio.Future[None] | None = None
-        self._writable: asyncio.Future[None] | None = None
         self._write_paused = False
         self._read_paused = False
         self._lost = False
@@ -68,13 +80,14 @@ class Connection(asyncio.BufferedProtocol):
     def _reset(self, now: float, body_expected: bool) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
+        self._fields: Any = self.headers
+        """Where header fields go: `headers`, or nowhere once the head is complete (trailers)."""
         self.head_complete = False
         self.complete = False
         self._interim = False
-        self._framed = False
         self._body_expected = body_expected
-        self._head_bytes = 0
-        self._fields_bytes = 0
+        self._barren_bytes = 0
+        self._unsent = _NOTHING
         self._chunks: list[bytes] = []
         self._sink: Sink | None = None
         self._buffered = 0
@@ -86,39 +99,37 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- one exchange ---------------------------------------------------------------------------------------------------
 
-    def begin(self, timeouts: TimeoutSettings, body_expected: bool) -> None:
-        """Take the idle connection for one exchange. `body_expected` is False for HEAD."""
-        now = self._loop.time()
+    def begin(self, timeouts: TimeoutSettings, body_expected: bool, head: bytes, body: bytes) -> None:
+        """Take the idle connection for one exchange and send the request. `body_expected` is False for HEAD.
+
+        A body beyond one slice goes as fast as the engine takes it, while its answer is already awaited.
+        """
         self.busy = True
         self.exchanges += 1
         self._timeouts = timeouts
+        now = self._loop.time()
         self._reset(now, body_expected)
-        self._arm(min(now + timeouts.first_byte_seconds, now + timeouts.total_seconds))
-
-    async def write(self, head: bytes, body: bytes) -> None:
-        """Send the request; a body beyond one slice goes as fast as the engine takes it, and stops when the engine has answered."""
         transport = self._transport
         if transport is None or self._lost:
-            raise self._failure or StaleConnection("the connection was closed")
-        if len(body) <= WRITE_SLICE_BYTES:
-            transport.write(head + body)
-        else:
+            raise StaleConnection("the connection was closed")
+        self._arm(now + min(timeouts.first_byte_seconds, timeouts.gap_seconds, timeouts.total_seconds))
+        if len(body) > WRITE_SLICE_BYTES:
             transport.write(head)
-            view = memoryview(body)
-            for start in range(0, len(body), WRITE_SLICE_BYTES):
-                transport.write(view[start : start + WRITE_SLICE_BYTES])
-                if self._write_paused and not await self._wait_writable():
-                    return
-        self._sent_at = self._loop.time()
+            self._unsent = memoryview(body)
+            self._write_on()
+        else:
+            transport.write(head + body)
+            self._sent_at = now
 
-    async def _wait_writable(self) -> bool:
-        """Whether there is any use in sending the rest."""
-        self._writable = self._loop.create_future()
-        try:
-            await self._writable
-        finally:
-            self._writable = None
-        return not (self._lost or self.complete or self._failure)
+    def _write_on(self) -> None:
+        transport = self._transport
+        assert transport is not None
+        # After a whole answer, or on a connection on its way out, there is no use in sending the rest.
+        while self._unsent and not (self._write_paused or self.complete or transport.is_closing()):
+            transport.write(self._unsent[:WRITE_SLICE_BYTES])
+            self._unsent = self._unsent[WRITE_SLICE_BYTES:]
+        if not self._unsent:
+            self._sent_at = self._loop.time()
 
     async def read_head(self) -> None:
         """Until status and headers of the final answer are there."""
@@ -142,25 +153,39 @@ class Connection(asyncio.BufferedProtocol):
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
         self._buffered = 0
-        if self._read_paused and not self._lost:
-            self._read_paused = False
-            # A pause is the client's silence, not the engine's: its gap begins anew.
-            self._progress_at = self._loop.time()
-            assert self._transport is not None
-            self._transport.resume_reading()
+        if self._read_paused and self.is_open:
+            self._resume_reading()
         return data
+
+    def _pause_reading(self) -> None:
+        assert self._transport is not None
+        self._read_paused = True
+        self._transport.pause_reading()
+        if self._tls is not None:
+            # Else its layer reads on, and drops what it has when the engine closes.
+            self._tls.set_read_buffer_limits(1, 0)
+
+    def _resume_reading(self) -> None:
+        assert self._transport is not None
+        self._read_paused = False
+        # A pause is the client's silence, not the engine's: its gap begins anew.
+        self._progress_at = self._loop.time()
+        if self._tls is not None:
+            self._tls.set_read_buffer_limits()
+        self._transport.resume_reading()
 
     async def pipe(self, sink: Sink) -> None:
         """Hand the body over as it comes, within the read that brought it: no task is woken for it.
 
         Returns at the end of the answer, or when `sink` says by False that it takes no more for now; `read` tells which and goes on.
         """
-        while not self._chunks and not self.complete and self._failure is None:
-            self._sink = sink
-            try:
-                await self._wait()
-            finally:
-                self._sink = None
+        if self._chunks or self.complete or self._failure is not None:
+            return
+        self._sink = sink
+        try:
+            await self._wait()
+        finally:
+            self._sink = None
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
@@ -172,14 +197,11 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> bool:
         """Give the exchange up or close it off. Whether the connection may serve another one."""
         self.busy = False
-        reusable = (
-            self.complete
-            and self._reusable
-            and not self._lost
-            and not self._write_paused
-            and self._failure is None
-        )
-        if not reusable:
+        transport = self._transport
+        # A request that is not out in full would swallow the beginning of the next one.
+        is_sent = not self._unsent and transport is not None and not transport.get_write_buffer_size()
+        if not (is_sent and self._reusable and self.is_open and not self._read_paused):
+            self._unsent = _NOTHING
             self.abort()
             return False
         self._idle_since = self._loop.time()
@@ -199,6 +221,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._lost and not self._transport.is_closing()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the socket has nothing to read: neither the engine's goodbye nor an answer that nobody asked for."""
+        return not self._poll.poll(0)
 
     # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -223,16 +250,16 @@ class Connection(asyncio.BufferedProtocol):
             if now >= due:
                 self._fail(failure)
                 return
+            # The first byte may come at any time, and its gap ends before what is due now.
+            due = min(due, now + self._timeouts.gap_seconds)
         self._arm(due)
 
     def _next_deadline(self) -> tuple[float, UpstreamFailure]:
         limits = self._timeouts
         due = self._began + limits.total_seconds
         failure: UpstreamFailure = TotalTimeout(f"no end of the answer within {limits.total_seconds:g} s")
-        waits_for_client = self._read_paused or self._buffered
-        if self.complete or waits_for_client:
-            # Looked at again soon: how long a client may leave an answer unread is the client side's rule.
-            return min(due, self._loop.time() + limits.gap_seconds), failure
+        if self.complete or self._read_paused or self._buffered:
+            return due, failure  # how long a client may leave an answer unread is the client side's rule
         if not self._progress_at:
             since = self._sent_at or self._began
             if since + limits.first_byte_seconds < due:
@@ -249,6 +276,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses of it
+        if transport.get_extra_info("ssl_object") is not None:
+            self._tls = cast(_TlsTransport, transport)
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _read_buffer
@@ -257,11 +287,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.busy:
             self.abort()  # nobody asked: whatever this is, it must not become the next request's answer
             return
-        if not self.head_complete:
-            self._head_bytes += nbytes
-            if self._head_bytes > HEAD_LIMIT_BYTES + READ_BUFFER_BYTES:
-                self._fail(ResponseBroken(f"the answer's head exceeds {HEAD_LIMIT_BYTES} bytes"))
-                return
+        self._barren_bytes += nbytes
+        if self._barren_bytes > HEAD_LIMIT_BYTES + READ_BUFFER_BYTES:
+            self._fail(ResponseBroken(f"the answer's head or trailer exceeds {HEAD_LIMIT_BYTES} bytes"))
+            return
         try:
             self._parser.feed_data(_read_buffer[:nbytes])
             if self._chunks:
@@ -285,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
             self.busy
             and self.head_complete
             and not self.complete
-            and not self._framed
+            and not any(name in _FRAMING for name, _ in self.headers)
             and self._failure is None
         ):
             self._complete(reusable=False)
@@ -297,10 +326,11 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         if self.busy and not self.complete and self._failure is None:
-            if self.exchanges > 1 and not self._head_bytes:
+            answered = self.head_complete or self._barren_bytes
+            if self.exchanges > 1 and not answered:
                 self._failure = StaleConnection("a kept connection was closed before it answered")
             else:
-                where = "inside its answer" if self._head_bytes else "before it answered"
+                where = "inside its answer" if answered else "before it answered"
                 self._failure = ResponseBroken(f"the engine closed the connection {where}")
         self._wake()
         self._on_lost(self)
@@ -310,40 +340,38 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
+        self._write_on()
 
     # --- the parser's side ----------------------------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self._reusable = False  # a second answer to one request: not to be taken for the next one's
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head_complete:
-            return  # trailers
-        name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
-            self._framed = True
-        self.headers.append((name, value))
-        self._fields_bytes += len(name) + len(value)
-        if self._fields_bytes > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
-            self._fail(
-                ResponseBroken(
-                    f"the answer's head exceeds {HEAD_LIMIT_BYTES} bytes or {HEADER_LIMIT} headers"
-                )
-            )
+        self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self.complete:
-            self._reusable = False  # a second answer to one request: not to be taken for the next one's
             return
         status = self._parser.get_status_code()
         if 100 <= status < 200:
             self._interim = True
-            self.headers = []
-            self._framed = False
+            self.headers.clear()
             return
+        if not 200 <= status < 600:
+            self._fail(ResponseBroken(f"the answer's status is {status}"))
         if self._failure is not None:
             return
+        if self._barren_bytes > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
+            size = sum(len(name) + len(value) for name, value in self.headers)
+            if size > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
+                limits = f"{HEAD_LIMIT_BYTES} bytes or {HEADER_LIMIT} headers"
+                self._fail(ResponseBroken(f"the answer's head exceeds {limits}"))
+                return
         self.status = status
         self.head_complete = True
+        self._fields = _TRAILERS
         if not self._body_expected:
             # To HEAD a length announces what a GET would bring; the parser cannot know and would wait for it.
             self._complete(reusable=False)
@@ -353,14 +381,13 @@ class Connection(asyncio.BufferedProtocol):
     def on_body(self, body: bytes) -> None:
         if self.complete:
             return
+        self._barren_bytes = 0
         if body[0] != _COMMENT:
             self._progress_at = self._loop.time()
         self._chunks.append(body)
         self._buffered += len(body)
         if self._buffered > PAUSE_ABOVE_BYTES and not self._read_paused:
-            self._read_paused = True
-            assert self._transport is not None
-            self._transport.pause_reading()
+            self._pause_reading()
 
     def on_message_complete(self) -> None:
         if self._interim:
@@ -377,6 +404,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, failure: UpstreamFailure) -> None:
         if self._failure is None and not self.complete:
             self._failure = failure
+        self._reusable = False
         self.abort()
         self._wake()
 
@@ -384,5 +412,3 @@ class Connection(asyncio.BufferedProtocol):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)

@@ -39,8 +39,9 @@ class ConnectionPool:
         """A kept connection for one exchange, if there is one."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if connection.is_open and connection.is_quiet:
                 return connection
+            self._drop(connection)
         return None
 
     async def open(self) -> Connection:
@@ -48,10 +49,20 @@ class ConnectionPool:
         if len(self._open) + self._opening >= self.settings.max_connections:
             if not self._idle:
                 raise PoolFull(f"{self.endpoint.name} has {self.settings.max_connections} connections in use")
-            self._idle.pop(0).abort()
+            self._drop(self._idle.pop(0))
         self._opening += 1
+        made: list[Connection] = []
+
+        def make() -> Connection:
+            made.append(Connection(self._loop, self.settings.idle_seconds, self._lost))
+            return made[-1]
+
         try:
-            connection = await self.endpoint.connect(self._make, self.timeouts.connect_seconds)
+            connection = await self.endpoint.connect(make, self.timeouts.connect_seconds)
+        except BaseException:
+            for connection in made:
+                connection.abort()  # cancelled when it was just there: a polite TLS goodbye may take half a minute
+            raise
         finally:
             self._opening -= 1
         self._open.add(connection)
@@ -63,7 +74,7 @@ class ConnectionPool:
         if not connection.end():
             self._open.discard(connection)
         elif self._closed or len(self._idle) >= self.settings.max_idle_connections:
-            connection.abort()
+            self._drop(connection)
         else:
             self._idle.append(connection)
 
@@ -71,10 +82,12 @@ class ConnectionPool:
         """Close what is idle now and the rest as it comes back."""
         self._closed = True
         while self._idle:
-            self._idle.pop().abort()
+            self._drop(self._idle.pop())
 
-    def _make(self) -> Connection:
-        return Connection(self._loop, self.settings.idle_seconds, self._lost)
+    def _drop(self, connection: Connection) -> None:
+        """Its place is free at once, not only when the loop has closed it."""
+        self._open.discard(connection)
+        connection.abort()
 
     def _lost(self, connection: Connection) -> None:
         self._open.discard(connection)

@@ -12,11 +12,13 @@ Limit: a socket is not one of the pool's connections; whoever dials looks at the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from websockets.asyncio.client import ClientConnection
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
@@ -87,7 +89,8 @@ async def dial(
 async def hang_up(connection: ClientConnection, code: int, reason: str) -> None:
     """Say goodbye if the socket is open, and have it closed in any case, also when cancelled."""
     try:
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with asyncio.timeout(CLOSE_SECONDS), asyncio.TaskGroup() as both:
+            both.create_task(_drop_the_rest(connection))
             await connection.close(code, reason)
     except TimeoutError:
         pass
@@ -96,10 +99,21 @@ async def hang_up(connection: ClientConnection, code: int, reason: str) -> None:
     await connection.wait_closed()
 
 
-def _refused(error: InvalidStatus) -> HandshakeRefused:
-    response = error.response
-    headers = [
+async def _drop_the_rest(connection: ClientConnection) -> None:
+    """The engine's own goodbye waits behind the messages that nobody takes any more."""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            await connection.recv()
+
+
+def raw_headers(response: Response) -> list[tuple[bytes, bytes]]:
+    """With lower-case names, as ASGI has them."""
+    return [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in response.headers.raw_items()
     ]
-    return HandshakeRefused(response.status_code, headers, bytes(response.body or b""))
+
+
+def _refused(error: InvalidStatus) -> HandshakeRefused:
+    response = error.response
+    return HandshakeRefused(response.status_code, raw_headers(response), bytes(response.body or b""))

@@ -61,8 +61,10 @@ def chat_request(port: int, body: bytes) -> bytes:
     return head.encode() + body
 
 
-def chat_requests(port: int, *, chunks: int = 0, size: int = PLAIN_BODY_BYTES) -> list[bytes]:
-    return [
-        chat_request(port, chat_body(chunks=chunks, size=size, variant=variant))
-        for variant in range(VARIANTS)
-    ]
+def chat_requests(port: int, *, chunks: int = 0) -> list[bytes]:
+    """One request of each variant. Streams differ in length, from a half to one and a half of `chunks`, and have it as their mean:
+    were all alike, streams that once ended together, after a hiccup of the machine, would go on ending together.
+    """
+    lengths = [round(chunks * (0.5 + variant / (VARIANTS - 1))) for variant in range(VARIANTS)]
+    order = random.Random(VARIANTS).sample(range(VARIANTS), VARIANTS)
+    return [chat_request(port, chat_body(chunks=lengths[variant], variant=variant)) for variant in order]

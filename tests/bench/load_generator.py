@@ -3,7 +3,7 @@
 Closed loop: `connections` clients, each sending its next request when the last is answered, for `seconds` after `warm_up_seconds`
 or until `requests` are done. Open loop (`rate` > 0): Poisson arrivals at `rate` per second whatever the answers do, seeded, so that
 every peer meets the same schedule; a request that finds no free connection waits for one and the wait counts. Streams ask for
-`chunks` content chunks; the first stream of each connection is shorter by a random amount, so that they do not end in step.
+`chunks` content chunks on average; the first stream of each connection is shorter by a random amount, so that they do not end in step.
 `large_per_second` sends plain calls of `large_bytes` among them, on a connection of their own.
 
 The CPU of the process tree `watch_pid` is read at the window's two ends, by this process, next to its own counts.

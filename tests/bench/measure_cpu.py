@@ -1,7 +1,7 @@
 """CPU per plain request and per streamed chunk, of the whole process tree of each peer, in alternating rounds.
 
 Per request: CPU of the window / answers completed in it; closed loop of `connections` keep-alive clients, 1.7 KB chat bodies.
-Per chunk: `arithmetic.cpu_per_chunk` over a window of `STREAMS` concurrent streams of `CHUNKS` content chunks each, one chunk per
+Per chunk: `arithmetic.cpu_per_chunk` over a window of `STREAMS` concurrent streams of `CHUNKS` content chunks on average, one chunk per
 `STEP_MS` and stream; a stream is charged as one plain request of the same peer and round, the rest is shared by the chunks.
 Every peer keeps running for the whole measurement; the order of the peers turns by one with every round.
 """
@@ -68,9 +68,7 @@ def measure_cpu(
                     Job(port=port, seconds=seconds, connections=connections, rate=rate, watch_pid=pid)
                 )
                 per_request = plain.cpu_seconds / plain.requests
-                streamed = run_job(
-                    Job(port=port, seconds=seconds, connections=STREAMS, chunks=CHUNKS, watch_pid=pid)
-                )
+                streamed = _streamed(port, pid, seconds)
                 streams = streamed.chunks / CHUNKS
                 per_chunk = cpu_per_chunk(streamed.cpu_seconds, streams, per_request, streamed.chunks)
                 costs["request", peer.name].append(per_request * 1e6)

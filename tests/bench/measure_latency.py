@@ -1,7 +1,7 @@
 """Time a gateway adds, against the engine directly, in alternating rounds; each figure is the median of the rounds' differences.
 
 - Plain calls: open loop, Poisson arrivals at `RATE` per second, 1.7 KB bodies; latency from the moment a call was due.
-- Streams: `STREAMS` concurrent streams of `CHUNKS` chunks, one per `STEP_MS` and stream, stepping in `GROUPS` batches as so many
+- Streams: `STREAMS` concurrent streams of `CHUNKS` chunks on average, one per `STEP_MS` and stream, stepping in `GROUPS` batches as so many
   engines would; time to the first body byte, and each chunk's transit from the engine's write to the client's read. A chunk that
   arrives late by x makes the gap before it longer by x, so the p99 of the transit bounds the p99 of what a gap grows by.
 - The same with `LARGE_PER_SECOND` plain calls of 500 KB among them. Their own chunks aside, the p99 over all chunks has the bar; the

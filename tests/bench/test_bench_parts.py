@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.bench.arithmetic import cpu_per_chunk, median_difference, median_ratio, percentile, slope
-from tests.bench.chat_bodies import FLOOD_TOKENS, PLAIN_BODY_BYTES, chat_body, chat_request
+from tests.bench.chat_bodies import FLOOD_TOKENS, PLAIN_BODY_BYTES, chat_body, chat_request, chat_requests
 from tests.bench.exchange import Exchange, Tally
 from tests.bench.figures import Figure
 from tests.bench.load_generator import Job, Load
@@ -76,6 +76,14 @@ def test_bodies_have_the_stated_size_and_differ() -> None:
     assert {len(body) for body in bodies} == {PLAIN_BODY_BYTES}
     assert len(chat_body(size=500_000)) == 500_000
     assert json.loads(chat_body(chunks=7, include_usage=True))["max_tokens"] == 7
+
+
+def test_streams_differ_in_length_around_their_mean() -> None:
+    bodies = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in chat_requests(80, chunks=40)]
+    lengths = [body["max_tokens"] for body in bodies]
+    assert (min(lengths), max(lengths)) == (20, 60)
+    assert sum(lengths) / len(lengths) == 40
+    assert all(body["stream"] for body in bodies)
 
 
 def test_a_gauge_is_summed_over_its_labels() -> None:

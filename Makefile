@@ -1,0 +1,80 @@
+# make run    the demo on this machine; BACKENDS="http://host:8000 ..." stands in front of real engines instead
+# make test   every test that needs neither a real engine nor minutes
+# make help   the rest
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BACKENDS ?=
+PORT ?= 8080
+HOST ?= 127.0.0.1
+BENCH ?=
+LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+SOAK_COUNT ?= 100000
+
+.PHONY: help run test check format test-engine bench soak package lock clean
+
+help:
+	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
+	@echo "make test         the test suite (under 5 minutes on 2 cores)"
+	@echo "make check        format, ruff, mypy strict on source and tests, layer test"
+	@echo "make format       rewrite the sources as the formatter wants them"
+	@echo "make test-engine  against a real vLLM and a real SGLang, installed and started here (CPU, some 6 GB)"
+	@echo "make bench        the benchmark table (BENCH=\"cpu --seconds 5 --rounds 3\" for a part)"
+	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
+	@echo "make package      the wheel, installed elsewhere, runs the demo"
+	@echo "make lock         resolve deploy/locks/ anew"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headrace needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: $(BIN)/python pyproject.toml deploy/locks/run.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r deploy/locks/run.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/develop.stamp: $(VENV)/run.stamp deploy/locks/develop.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r deploy/locks/develop.txt
+	@touch $@
+
+run: $(VENV)/run.stamp
+	@$(BIN)/headrace $(if $(BACKENDS),serve --host $(HOST) --port $(PORT) $(foreach url,$(BACKENDS),--backend $(url)),demo --port $(PORT))
+
+test: $(VENV)/develop.stamp
+	$(BIN)/python -m pytest -q -m "not engine and not soak"
+
+check: $(VENV)/develop.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: $(VENV)/develop.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-engine: $(VENV)/develop.stamp
+	$(BIN)/python -m pytest -q -m engine tests/engine
+
+bench: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench $(BENCH)
+
+soak: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)
+
+package: $(VENV)/run.stamp
+	rm -rf dist build/package
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	$(PYTHON) -m venv build/package
+	build/package/bin/python -m pip install -q --disable-pip-version-check -r deploy/locks/run.txt dist/*.whl
+	cd build && package/bin/headrace demo --seconds 8 --port 0
+
+lock: $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) -o deploy/locks/run.txt
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra check $(LOCK) -o deploy/locks/develop.txt
+
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .engines .bench
