@@ -99,6 +99,15 @@ class Answer(RequestResponseCycle):
             self.transport.close()
         self.on_response()
 
+    def write_answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """A whole answer in one write, without awaiting. False: nothing was written, an earlier answer waits to be read."""
+        if self.flow.write_paused:
+            return False
+        if not self.disconnected:
+            self._send_head(status, headers, body_follows=True)
+            self._send_body(body, more_body=False)
+        return True
+
     def write_part(self, data: bytes) -> bool:
         """One more part of the body, without awaiting. False: it was taken, but the client is behind; `send` waits for it."""
         if self.disconnected:

@@ -12,7 +12,6 @@ Under `headrace serve` the front calls back when the connection ends; under anot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -28,44 +27,44 @@ class ClientGone(Exception):
 
 
 class Departure:
-    __slots__ = ("_ending", "_front", "_task", "_watcher")
+    __slots__ = ("_ending", "_task", "_watcher", "front")
 
     def __init__(self, scope: Any) -> None:
         extensions = scope.get("extensions")
-        self._front: FrontProtocol | None = extensions.get(DEPARTURE) if extensions else None
+        self.front: FrontProtocol | None = extensions.get(DEPARTURE) if extensions else None
         self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._ending: Exception | None = None
 
     def __enter__(self) -> Departure:
-        self._task = asyncio.current_task()
-        if self._front is not None:
-            self._front.on_departure = self._client_gone
+        front = self.front
+        if front is not None:
+            self._task = asyncio.current_task(
+                front.loop
+            )  # without an argument it asks the system for the process id
+            front.on_departure = self._client_gone
+        else:
+            self._task = asyncio.current_task()
         return self
 
     def watch(self, receive: Receive) -> None:
         """To be called when the body has been read; does nothing where the front tells by itself."""
-        if self._front is None:
+        if self.front is None:
             self._watcher = asyncio.create_task(self._wait_for_disconnect(receive))
 
     def interrupt(self, ending: Refused) -> None:
         self._end(ending)
 
-    @property
-    def write_part(self) -> Callable[[bytes], bool] | None:
-        """The front's way to send a part of a body without awaiting, where there is a front."""
-        return self._front.write_part if self._front is not None else None
-
     def break_off(self) -> None:
         """End the client's connection without a proper end of the answer, after what was sent has left."""
-        if self._front is not None:
-            self._front.break_off()
+        if self.front is not None:
+            self.front.break_off()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._front is not None:
-            self._front.on_departure = None
+        if self.front is not None:
+            self.front.on_departure = None
         if self._watcher is not None:
             self._watcher.cancel()
         ending = self._ending

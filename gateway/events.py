@@ -28,7 +28,7 @@ _DATA = re.compile(rb"(?:^|[\r\n])data")
 _LEAD = re.compile(rb"(?::[^\r\n]*[\r\n]|[\r\n])*")
 """Comment and blank lines; a CR LF counts as two line ends, which makes no difference between events."""
 _LEAD_BYTES = b":\r\n"
-_COMMENT = 0x3A
+_D = 0x64
 
 
 class Usage(NamedTuple):
@@ -93,7 +93,7 @@ class EventReader:
             and b"[DONE]" not in data
             and data.endswith(b"\n\n")
         ):
-            if data[0] != _COMMENT or _DATA.search(data) is not None:
+            if data[0] == _D or _DATA.search(data) is not None:
                 self._last = data
             return data
         return self._read(data)

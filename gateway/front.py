@@ -30,6 +30,7 @@ from gateway.settings import ServerSettings
 DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
+_VERSIONS = ("1.1", "1.0")
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
 
@@ -120,8 +121,11 @@ class FrontProtocol(HttpToolsProtocol):
             status, message = self._refusal or (400, f"This is not a valid HTTP request: {error}")
             self._refuse(status, message)
             return
-        if self._head_open and self._head_bytes:
-            self._head_unfinished(len(data))
+        if self._head_open:
+            if self._head_bytes:
+                self._head_unfinished(len(data))
+        elif self._body_open:
+            self._arm(self._since + self.settings.body_gap_seconds)
 
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
@@ -201,6 +205,8 @@ class FrontProtocol(HttpToolsProtocol):
         self.headers = _TRAILERS
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
+        if version not in _VERSIONS:
+            self._exceed(400, f"HTTP/{version} is not spoken here")
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
         if parser.should_upgrade() and self._should_upgrade():
@@ -305,6 +311,15 @@ class FrontProtocol(HttpToolsProtocol):
                 self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
                 return
         self._arm(due)
+
+    def takes(self, send: Any) -> bool:
+        """Whether `send` is the running answer's own, with nothing between that would want to see the messages."""
+        return bool(send == self.cycle.send)
+
+    def write_answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """The running answer as a whole; see `Answer.write_answer`."""
+        assert isinstance(self.cycle, Answer)
+        return self.cycle.write_answer(status, headers, body)
 
     def write_part(self, data: bytes) -> bool:
         """A part of the running answer's body; see `Answer.write_part`."""

@@ -109,6 +109,9 @@ def own_pages(gateway: Served) -> Starlette:
     async def wrong_method(request: Request, error: Exception) -> Response:
         return _refusal(Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; GET is"))
 
+    async def unknown(request: Request, error: Exception) -> Response:
+        return _refusal(Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {request.url.path[:200]!r}"))
+
     return Starlette(
         routes=[
             Route("/healthz", alive),
@@ -121,7 +124,7 @@ def own_pages(gateway: Served) -> Starlette:
             Route("/v1/models/{model:path}", model),
             Route("/admin/state", state),
         ],
-        exception_handlers={405: wrong_method},
+        exception_handlers={404: unknown, 405: wrong_method},
     )
 
 

@@ -129,7 +129,7 @@ class Proxy:
                 request = self._request(scope, record)
                 await self._read(request, receive, record)
                 departure.watch(receive)
-                relay = Relay(send, departure.write_part, request.kind, request.keep_usage_back, record)
+                relay = Relay(send, departure.front, request.kind, request.keep_usage_back, record)
                 async with self._turnstile.lease(request.model) as lease:
                     await self._attempt(request, lease, relay, record)
         except Refused as refused:

@@ -18,6 +18,7 @@ import orjson
 
 from gateway.errors import Refused
 from gateway.events import EventReader, Usage, usage_from
+from gateway.front import FrontProtocol
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
@@ -57,11 +58,11 @@ class Relay:
     """The client's side of one request over all its attempts."""
 
     __slots__ = (
+        "_front",
         "_keep_usage_back",
         "_kind",
         "_record",
         "_send",
-        "_write_part",
         "body_started",
         "head_sent",
         "is_stream",
@@ -70,13 +71,13 @@ class Relay:
     def __init__(
         self,
         send: Send,
-        write_part: Callable[[bytes], bool] | None,
+        front: FrontProtocol | None,
         kind: Kind,
         keep_usage_back: bool,
         record: Record,
     ) -> None:
         self._send = send
-        self._write_part = write_part
+        self._front = front
         self._kind = kind
         self._keep_usage_back = keep_usage_back
         self._record = record
@@ -108,7 +109,8 @@ class Relay:
         reader = EventReader(self._keep_usage_back)
         self.is_stream = record.streamed = True
         if not self.head_sent:
-            await self._send_head(answer, lease, drop_length=self._keep_usage_back, body_follows=False)
+            headers = self._head(answer, lease, drop_length=self._keep_usage_back)
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         send = self._send
         sink = self._sink(reader)
         try:
@@ -141,9 +143,9 @@ class Relay:
 
     def _sink(self, reader: EventReader) -> Callable[[bytes], bool] | None:
         """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
-        write_part = self._write_part
-        if write_part is None:
+        if self._front is None:
             return None
+        write_part = self._front.write_part
         feed = reader.feed
 
         def sink(data: bytes) -> bool:
@@ -153,38 +155,42 @@ class Relay:
         return sink
 
     async def _plain(self, answer: Connection, lease: Lease, is_json: bool) -> Verdict:
-        data = await answer.read()
+        data = last = await answer.read()
         record = self._record
         record.first_byte_at = time.perf_counter()
-        await self._send_head(answer, lease, drop_length=False, body_follows=True)
         self.body_started = True
-        send = self._send
-        last = data
-        while not answer.is_drained:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-            data = await answer.read()
-            last = data or last
-        await send({"type": "http.response.body", "body": data, "more_body": False})
+        front = self._front
+        headers = self._head(answer, lease, drop_length=False)
+        is_sent = (
+            front is not None
+            and answer.is_drained
+            and front.takes(self._send)
+            and front.write_answer(answer.status, headers, data)
+        )
+        if not is_sent:
+            send = self._send
+            status = answer.status
+            await send(
+                {"type": "http.response.start", "status": status, "headers": headers, "body_follows": True}
+            )
+            while not answer.is_drained:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                data = await answer.read()
+                last = data or last
+            await send({"type": "http.response.body", "body": data, "more_body": False})
         if is_json and answer.status == 200:
             record.usage = _usage_of(last)
         return verdict_of(answer.status)
 
-    async def _send_head(
-        self, answer: Connection, lease: Lease, drop_length: bool, body_follows: bool
-    ) -> None:
+    def _head(self, answer: Connection, lease: Lease, drop_length: bool) -> list[tuple[bytes, bytes]]:
+        """The headers that the client gets; from here on the answer has begun."""
         record = self._record
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
         headers.append((b"x-headrace-route", route_label(lease)))
         record.status = answer.status
         self.head_sent = True
-        start = {
-            "type": "http.response.start",
-            "status": answer.status,
-            "headers": headers,
-            "body_follows": body_follows,
-        }
-        await self._send(start)
+        return headers
 
 
 def route_label(lease: Lease) -> bytes:

@@ -46,7 +46,7 @@ class Backend:
 
 class Fleet:
     def __init__(self, absence_rules: AbsenceRules) -> None:
-        self._absence_rules = absence_rules
+        self.absence_rules = absence_rules
         self._backends: dict[BackendId, Backend] = {}
         self._serving: dict[str, tuple[Backend, ...]] = {}
 
@@ -75,7 +75,7 @@ class Fleet:
             self._serving.clear()
 
     def mark_unreachable(self, backend: Backend, now: float) -> None:
-        backend.absence = after_failure(backend.absence, now, self._absence_rules)
+        backend.absence = after_failure(backend.absence, now, self.absence_rules)
 
     def mark_reachable(self, backend: Backend) -> None:
         backend.absence = PRESENT
@@ -104,4 +104,4 @@ class Fleet:
 
     def claim_trial(self, backend: Backend, now: float) -> None:
         """An absent backend whose time is over gets one request; the next comes after its verdict or another pause."""
-        backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self._absence_rules)
+        backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)

@@ -45,6 +45,7 @@ class Router:
     def configure(self, plans: Iterable[BackendPlan], rules: Rules) -> list[Backend]:
         """Take over a new configuration; running leases keep their backend. Returns the backends that were retired."""
         self.rules = rules
+        self.fleet.absence_rules = rules.absence
         return self.fleet.configure(plans)
 
     def arrive(self, model: str, now: float, tag: Tag = UNTAGGED) -> Decision:

@@ -20,7 +20,7 @@ from gateway.demo.scrape import MetricsPage
 HOST = "127.0.0.1"
 READY_SECONDS = 15.0
 END_SECONDS = 1.5
-LOG_LINES = 20
+LOG_LINES = 60
 _POLL_SECONDS = 0.05
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 
 from tests.engine.answers import Answer, answer, joined
-from tests.engine.engines import ENGINES, MODEL, EngineName
+from tests.engine.engines import MODEL
 
 Ask = Callable[[openai.AsyncOpenAI], Awaitable[Answer]]
 
@@ -21,7 +21,6 @@ Ask = Callable[[openai.AsyncOpenAI], Awaitable[Answer]]
 class Case:
     name: str
     ask: Ask
-    engines: tuple[EngineName, ...] = ENGINES
     status: int = 200
     answered_by_gateway: bool = False
 
@@ -31,25 +30,25 @@ def unknown_model(case: Case) -> Case:
     return replace(case, status=404, answered_by_gateway=True)
 
 
-def chat(name: str, engines: tuple[EngineName, ...] = ENGINES, status: int = 200, **fields: Any) -> Case:
+def chat(name: str, status: int = 200, **fields: Any) -> Case:
     prompt = [{"role": "user", "content": f"Say hello to the gateway, for {name}."}]
     asked = {"model": MODEL, "messages": prompt, "temperature": 0, "max_tokens": 12} | fields
-    return Case(name, lambda client: _create(client.chat.completions, asked), engines, status)
+    return Case(name, lambda client: _create(client.chat.completions, asked), status)
 
 
-def text(name: str, engines: tuple[EngineName, ...] = ENGINES, status: int = 200, **fields: Any) -> Case:
+def text(name: str, status: int = 200, **fields: Any) -> Case:
     asked = {"model": MODEL, "prompt": f"Once, for {name},", "temperature": 0, "max_tokens": 12} | fields
-    return Case(name, lambda client: _create(client.completions, asked), engines, status)
+    return Case(name, lambda client: _create(client.completions, asked), status)
 
 
-def response(name: str, engines: tuple[EngineName, ...] = ENGINES, status: int = 200, **fields: Any) -> Case:
+def response(name: str, status: int = 200, **fields: Any) -> Case:
     asked = {"model": MODEL, "input": f"Hello, {name}", "temperature": 0, "max_output_tokens": 12} | fields
-    return Case(name, lambda client: _create(client.responses, asked), engines, status)
+    return Case(name, lambda client: _create(client.responses, asked), status)
 
 
-def embedding(name: str, engines: tuple[EngineName, ...] = ENGINES, status: int = 200) -> Case:
+def embedding(name: str, status: int = 200) -> Case:
     asked = {"model": MODEL, "input": "Hello"}
-    return Case(name, lambda client: _create(client.embeddings, asked), engines, status)
+    return Case(name, lambda client: _create(client.embeddings, asked), status)
 
 
 def models(name: str) -> Case:
@@ -58,23 +57,21 @@ def models(name: str) -> Case:
     )
 
 
-def model(name: str, engines: tuple[EngineName, ...]) -> Case:
+def model(name: str) -> Case:
     def ask(client: openai.AsyncOpenAI) -> Awaitable[Answer]:
         return _answer_of(client.models.with_raw_response.retrieve(MODEL))
 
-    return Case(name, ask, engines, answered_by_gateway=True)
+    return Case(name, ask, answered_by_gateway=True)
 
 
-def outside(
-    name: str, path: str, engines: tuple[EngineName, ...] = ENGINES, status: int = 200, **fields: Any
-) -> Case:
+def outside(name: str, path: str, status: int = 200, **fields: Any) -> Case:
     """A call by path, seen from the engine's root, that no method of the client makes as it is wanted here."""
 
     def ask(client: openai.AsyncOpenAI) -> Awaitable[Answer]:
         root = str(client.base_url).removesuffix("/v1/")
         return _answer_of(client.post(root + path, body=fields, cast_to=object))
 
-    return Case(name, ask, engines, status)
+    return Case(name, ask, status)
 
 
 async def _create(resource: Any, asked: dict[str, Any]) -> Answer:

@@ -1,7 +1,8 @@
 """Engines and the gateway before them, one engine after the other for the whole test run.
 
-Two real engines at once would need 5 GB and the cores the tests need, so all tests of one engine run before
-the next is started.
+Two real engines at once would need 5 GB and the cores the tests need. pytest runs all tests of one engine before
+it starts the next, as long as each test gets its engine from a `parametrize` of the engine alone: beside a second
+name the parameter would be the single test's, and each test would start an engine.
 """
 
 import os
@@ -12,26 +13,12 @@ import httpx
 import openai
 import pytest
 
-from tests.engine.engines import ENGINES, Engine, running_engine
+from tests.engine.engines import Engine, running_engine
 from tests.engine.processes import ServerProcess, free_port
 
 GATEWAY_START_SECONDS = 30
 GATEWAY_STOP_SECONDS = 10
 ANSWER_SECONDS = 60
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # pytest groups tests by a fixture's parameter, but by its place in the list of parameters, not by its value:
-    # with a case next to it each test counts as another engine, and would start one.
-    items.sort(key=_engine_of)
-
-
-def _engine_of(item: pytest.Item) -> int:
-    parameters = (
-        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    )
-    return ENGINES.index(parameters["engine"]) if "engine" in parameters else -1
 
 
 @pytest.fixture(scope="session")

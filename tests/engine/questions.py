@@ -7,10 +7,7 @@ token where an engine refuses several answers at temperature 0.
 from typing import Any
 
 from tests.engine.cases import Case, chat, embedding, model, models, outside, response, text, unknown_model
-from tests.engine.engines import MODEL, EngineName
-
-VLLM: tuple[EngineName, ...] = ("vllm",)
-SGLANG: tuple[EngineName, ...] = ("sglang",)
+from tests.engine.engines import MODEL
 
 SCHEMA = {
     "type": "object",
@@ -92,20 +89,9 @@ CASES: tuple[Case, ...] = (
     response("responses"),
     response("responses-stream", stream=True),
     models("models"),
-    # vLLM does not serve one model's card (404); the gateway does, for any engine.
-    model("one-model", SGLANG),
     outside("tokenize", "/tokenize", model=MODEL, prompt="Hello gateway"),
-    outside("tokenize-chat", "/tokenize", VLLM, model=MODEL, messages=TALK[:1]),
     outside("detokenize", "/detokenize", model=MODEL, tokens=[10, 20, 30]),
-    outside("rerank", "/v1/rerank", VLLM, status=404, model=MODEL, query="a", documents=["b"]),
     outside("unknown-path", "/v1/nothing", status=404),
-    embedding("embeddings", VLLM, status=404),
-    embedding("embeddings", SGLANG, status=400),
-    chat("model-empty", VLLM, model=""),
-    # SGLang takes any name for its own; the gateway does not.
-    unknown_model(chat("model-unknown", VLLM, model="nope")),
-    unknown_model(chat("model-unknown-stream", VLLM, model="nope", stream=True)),
-    unknown_model(text("text-model-unknown", VLLM, model="nope")),
     chat("temperature-negative", status=400, temperature=-1),
     chat("temperature-negative-stream", status=400, temperature=-1, stream=True),
     chat("top-p-too-large", status=400, top_p=2),
@@ -116,7 +102,6 @@ CASES: tuple[Case, ...] = (
     chat("max-tokens-too-large", status=400, max_tokens=100_000),
     chat("max-tokens-negative", status=400, max_tokens=-1),
     chat("max-tokens-a-word", status=400, max_tokens="many"),
-    chat("n-greedy", VLLM, status=400, n=2),
     chat("n-zero", status=400, n=0),
     chat("stop-a-number", status=400, stop=5),
     chat("tool-choice-without-tools", status=400, tool_choice="required"),
@@ -152,4 +137,23 @@ CASES: tuple[Case, ...] = (
     text("text-prompt-empty", status=400, prompt=""),
     outside("body-without-messages", "/v1/chat/completions", status=400, model=MODEL),
     outside("model-missing", "/v1/chat/completions", messages=TALK[:1], max_tokens=4, temperature=0),
+)
+
+# What vLLM alone serves or refuses, or answers in a way of its own.
+VLLM_CASES: tuple[Case, ...] = (
+    outside("tokenize-chat", "/tokenize", model=MODEL, messages=TALK[:1]),
+    outside("rerank", "/v1/rerank", status=404, model=MODEL, query="a", documents=["b"]),
+    embedding("embeddings", status=404),
+    chat("model-empty", model=""),
+    # SGLang takes any name for its own; the gateway does not.
+    unknown_model(chat("model-unknown", model="nope")),
+    unknown_model(chat("model-unknown-stream", model="nope", stream=True)),
+    unknown_model(text("text-model-unknown", model="nope")),
+    chat("n-greedy", status=400, n=2),
+)
+
+SGLANG_CASES: tuple[Case, ...] = (
+    # vLLM does not serve one model's card (404); the gateway does, for any engine.
+    model("one-model"),
+    embedding("embeddings", status=400),
 )

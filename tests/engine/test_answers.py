@@ -7,22 +7,42 @@ import pytest
 
 from tests.engine.cases import Case
 from tests.engine.engines import ENGINES, Engine
-from tests.engine.questions import CASES
+from tests.engine.questions import CASES, SGLANG_CASES, VLLM_CASES
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120, func_only=True)]
 
-EACH_CASE = [
-    pytest.param(name, case, id=f"{name}-{case.name}")
-    for name in ENGINES
-    for case in CASES
-    if name in case.engines
-]
+Clients = Callable[[str], openai.AsyncOpenAI]
 
 
-@pytest.mark.parametrize(("engine", "case"), EACH_CASE, indirect=["engine"])
+def each(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases])
+
+
+@each(CASES)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 async def test_an_answer_through_the_gateway_equals_the_engines_own(
-    engine: Engine, gateway: str, case: Case, openai_client: Callable[[str], openai.AsyncOpenAI]
+    engine: Engine, gateway: str, case: Case, openai_client: Clients
 ) -> None:
+    await _ask_both_ways(engine, gateway, case, openai_client)
+
+
+@each(VLLM_CASES)
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+async def test_an_answer_through_the_gateway_equals_vllms_own(
+    engine: Engine, gateway: str, case: Case, openai_client: Clients
+) -> None:
+    await _ask_both_ways(engine, gateway, case, openai_client)
+
+
+@each(SGLANG_CASES)
+@pytest.mark.parametrize("engine", ["sglang"], indirect=True)
+async def test_an_answer_through_the_gateway_equals_sglangs_own(
+    engine: Engine, gateway: str, case: Case, openai_client: Clients
+) -> None:
+    await _ask_both_ways(engine, gateway, case, openai_client)
+
+
+async def _ask_both_ways(engine: Engine, gateway: str, case: Case, openai_client: Clients) -> None:
     direct = openai_client(engine.url)
     # Asked once before, so that the prompt's prefix is in the engine's cache for both of those compared:
     # `cached_tokens` is part of the answer, and a cached prefix may move the last digits of logprobs.

@@ -146,7 +146,7 @@ async def test_a_gateway_that_ends_unasked_ends_the_demo_with_status_1_and_its_l
         status, error = await demo.end()
     assert status == 1
     assert error.startswith("headrace demo: the gateway ended with status 0\n")
-    assert "listening on" in error
+    assert "listening on" in error, error
 
 
 async def test_a_taken_port_is_named_and_replaced() -> None:
