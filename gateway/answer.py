@@ -112,7 +112,7 @@ class Answer(RequestResponseCycle):
         """One more part of the body, without awaiting. False: it was taken, but the client is behind; `send` waits for it."""
         if self.disconnected:
             return True  # the request is being cancelled
-        self.transport.write(self._chunk(data, more_body=True))
+        self.transport.write(data if self._until_close else b"%x\r\n%b\r\n" % (len(data), data))
         return not self.flow.write_paused
 
     def _chunk(self, body: bytes, more_body: bool) -> bytes:

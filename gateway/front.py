@@ -321,10 +321,10 @@ class FrontProtocol(HttpToolsProtocol):
         assert isinstance(self.cycle, Answer)
         return self.cycle.write_answer(status, headers, body)
 
-    def write_part(self, data: bytes) -> bool:
-        """A part of the running answer's body; see `Answer.write_part`."""
+    def part_writer(self) -> Callable[[bytes], bool]:
+        """How to send parts of the running answer's body; see `Answer.write_part`."""
         assert isinstance(self.cycle, Answer)
-        return self.cycle.write_part(data)
+        return self.cycle.write_part
 
     def break_off(self) -> None:
         """Close without the answer's proper end; what was written still leaves."""

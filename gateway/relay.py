@@ -145,7 +145,7 @@ class Relay:
         """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
         if self._front is None:
             return None
-        write_part = self._front.write_part
+        write_part = self._front.part_writer()
         feed = reader.feed
 
         def sink(data: bytes) -> bool:

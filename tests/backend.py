@@ -80,6 +80,10 @@ class Backend:
         self._changed = asyncio.Event()
 
     @property
+    def is_tls(self) -> bool:
+        return self._tls is not None
+
+    @property
     def url(self) -> str:
         if self.path is not None:
             return f"unix://{self.path}"
@@ -153,7 +157,8 @@ class _Connection(asyncio.Protocol):
         self._backend.connections.add(self)
         self._writable.set()
         # With no write buffer of its own, a drained chunk is one that the kernel has taken.
-        transport.set_write_buffer_limits(high=0)
+        # Over TLS a limit of 0 counts an empty buffer as full and pauses for ever.
+        transport.set_write_buffer_limits(high=1 if self._backend.is_tls else 0)
         if self._backend.send_buffer_bytes:
             kernel_socket = transport.get_extra_info("socket")
             kernel_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._backend.send_buffer_bytes)

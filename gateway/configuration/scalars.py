@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
-class WrongValue(Exception):  # noqa: N818 - it never leaves this package
+class WrongValue(Exception):
     """Raised when a scalar cannot become its setting's value; the text is the fault's message."""
 
 
