@@ -182,6 +182,9 @@ class Proxy:
             return self._move(lease, verdict, relay, request)
 
         while True:
+            if lease.tried:
+                await self._turnstile.resume(lease)
+                record.queue_seconds = lease.queue_seconds
             backend = lease.backend
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
@@ -216,12 +219,10 @@ class Proxy:
                     raise Refused(failure.reason, f"{what}: {failure}") from failure
 
     def _move(self, lease: Lease, verdict: Verdict, relay: Relay, request: Request) -> bool:
-        moved = self._turnstile.router.move(
-            lease, verdict, relay.body_started, not request.view.stores, self._loop.time()
-        )
+        failed = lease.backend.id
+        moved = self._turnstile.move(lease, verdict, relay.body_started, not request.view.stores)
         if moved:
-            self._turnstile.pump()  # the backend it left may have room again
-            self._telemetry.retried(lease.backend.id)
+            self._telemetry.retried(failed)
         return moved
 
     async def _refuse(

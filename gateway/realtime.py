@@ -180,6 +180,9 @@ class Realtime:
     async def _dial(self, lease: Lease, client: ClientSocket, query: str, record: Record) -> ClientConnection:
         """Attempts until one engine takes the handshake, or no backend is left to try."""
         while True:
+            if lease.tried:
+                await self._turnstile.resume(lease)
+                record.queue_seconds = lease.queue_seconds
             backend = lease.backend
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
@@ -215,10 +218,10 @@ class Realtime:
     def _move(self, lease: Lease) -> bool:
         if lease.verdict not in (Verdict.FAULT, Verdict.BACKPRESSURE):
             return False
-        moved = self._turnstile.router.move(lease, lease.verdict, False, True, self._loop.time())
+        failed = lease.backend.id
+        moved = self._turnstile.move(lease, lease.verdict, False, True)
         if moved:
-            self._turnstile.pump()  # the backend it left may have room again
-            self._telemetry.retried(lease.backend.id)
+            self._telemetry.retried(failed)
         return moved
 
 

@@ -6,7 +6,7 @@
 | refusals_total | counter | reason | answers made here instead of by an engine |
 | aborts_total | counter | cause | clients that left, stalled or never sent their body; requests cut at shutdown |
 | cut_answers_total | counter | backend | answers that began and could not be finished |
-| retries_total | counter | backend | attempts that moved to this backend |
+| retries_total | counter | backend | attempts that failed there and were taken to another backend |
 | tokens_total | counter | pool kind | prompt, cached and completion tokens that engines reported |
 | first_byte_seconds, request_seconds | histogram | pool | from the whole request's arrival to the first byte, to the end |
 | queue_seconds, overhead_seconds | histogram | | waiting for a slot; work of this process before an attempt, waiting left out |
@@ -65,7 +65,7 @@ class Telemetry:
             "headrace_cut_answers", "Answers that could not be finished", ("backend",), registry=registry
         )
         self._retries = Counter(
-            "headrace_retries", "Attempts moved to this backend", ("backend",), registry=registry
+            "headrace_retries", "Failed attempts taken elsewhere", ("backend",), registry=registry
         )
         self._reloads = Counter(
             "headrace_config_reloads", "Configuration reloads", ("result",), registry=registry

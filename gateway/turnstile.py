@@ -15,7 +15,7 @@ import asyncio
 from types import TracebackType
 
 from gateway.errors import Refused
-from policies.terms import Refusal, TicketId
+from policies.terms import Refusal, TicketId, Verdict
 from routing.decision import Lease, Ticket
 from routing.router import Router
 
@@ -34,6 +34,8 @@ class Turnstile:
         self.max_wait_seconds = max_wait_seconds
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[TicketId, asyncio.Future[Grant]] = {}
+        self._moved: dict[Lease, asyncio.Future[Grant]] = {}
+        """Leases that gave a failed backend's slot back and wait for one elsewhere."""
 
     def lease(self, model: str) -> Pass:
         return Pass(self, model)
@@ -46,7 +48,9 @@ class Turnstile:
                 waiter = self._waiting.pop(ticket.id)
                 if not waiter.cancelled():
                     waiter.set_result(grant)
-                elif isinstance(grant, Lease):  # cancelled a moment ago and not yet out of the queue
+                elif (
+                    isinstance(grant, Lease) and ticket.lease is None
+                ):  # cancelled a moment ago and not yet out of the queue
                     self.router.finish(grant)
                     given_back = True
             if not given_back:
@@ -63,6 +67,32 @@ class Turnstile:
         if isinstance(grant, Refusal):
             raise refused(grant, ticket.model)
         return grant
+
+    def move(self, lease: Lease, verdict: Verdict, first_byte_sent: bool, repeatable: bool) -> bool:
+        """Take a failed attempt's lease elsewhere; `resume` then waits until it has a slot there. False: it stays."""
+        if not self.router.move(lease, verdict, first_byte_sent, repeatable, self._loop.time()):
+            return False
+        if lease.ticket is not None:
+            self._moved[lease] = self._waiting[lease.ticket.id] = self._loop.create_future()
+        self.pump()  # the backend it left has room again
+        return True
+
+    async def resume(self, lease: Lease) -> None:
+        """Until a moved lease has a slot. If it is cancelled here the end of its block gives back whatever it holds by then."""
+        waiter = self._moved.pop(lease, None)
+        if waiter is None:
+            return
+        ticket = lease.ticket
+        try:
+            async with asyncio.timeout(self.max_wait_seconds):
+                grant = await waiter
+        except TimeoutError:
+            grant = waiter.result() if waiter.done() and not waiter.cancelled() else Refusal.QUEUE_TIMEOUT
+        finally:
+            if ticket is not None:
+                self._waiting.pop(ticket.id, None)
+        if isinstance(grant, Refusal):
+            raise refused(grant, lease.model)
 
     def leave(self, lease: Lease) -> None:
         self.router.finish(lease)

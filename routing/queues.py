@@ -7,6 +7,7 @@ Limit: order of arrival only; lanes and tenants are not told apart here yet.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from policies.terms import TicketId
@@ -15,14 +16,18 @@ from routing.decision import Ticket
 
 class Queues:
     def __init__(self) -> None:
-        self._lines: dict[str, dict[TicketId, Ticket]] = {}
+        self._lines: dict[str, OrderedDict[TicketId, Ticket]] = {}
         self._waiting = 0
 
     def __len__(self) -> int:
         return self._waiting
 
-    def push(self, ticket: Ticket) -> None:
-        self._lines.setdefault(ticket.model, {})[ticket.id] = ticket
+    def push(self, ticket: Ticket, first: bool = False) -> None:
+        """At the end of its line, or `first`: before all who wait there."""
+        line = self._lines.setdefault(ticket.model, OrderedDict())
+        line[ticket.id] = ticket
+        if first:
+            line.move_to_end(ticket.id, last=False)
         self._waiting += 1
 
     def remove(self, ticket: Ticket) -> bool:

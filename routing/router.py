@@ -74,16 +74,21 @@ class Router:
         heapify(heads)
         while heads:
             ticket = heads[0][1]
-            choice = self._choose(ticket.model, (), now)
+            lease = ticket.lease
+            choice = self._choose(ticket.model, lease.tried if lease is not None else (), now)
             if choice is Refusal.QUEUE_FULL:
                 heappop(heads)
                 continue
             self._queues.remove(ticket)
-            if isinstance(choice, Backend):
-                lease = self._start(choice, ticket.model, ticket.tag, now - ticket.arrived)
-                grants.append((ticket, lease))
-            else:
+            if not isinstance(choice, Backend):
                 grants.append((ticket, choice))
+            elif lease is None:
+                grants.append((ticket, self._start(choice, ticket.model, ticket.tag, now - ticket.arrived)))
+            else:
+                lease.ticket = None
+                lease.queue_seconds += now - ticket.arrived
+                self._go_on(lease, choice)
+                grants.append((ticket, lease))
             following = self._queues.head(ticket.model)
             if following is None:
                 heappop(heads)
@@ -98,26 +103,38 @@ class Router:
     def move(
         self, lease: Lease, verdict: Verdict, first_byte_sent: bool, repeatable: bool, now: float
     ) -> bool:
-        """Give a failed attempt's slot back and take one on a backend not tried yet. False: the lease stays as it was."""
+        """Give a failed attempt's slot back for one on a backend not tried yet. False: the lease stays as it was.
+
+        Where all of those are full the lease gets a ticket and waits before everybody else: its request has waited once.
+        """
         if not may_retry(verdict, lease.attempts, first_byte_sent, repeatable, self.rules.retries):
             return False
-        choice = self._choose(lease.model, [*lease.tried, lease.backend], now)
-        if not isinstance(choice, Backend):
+        tried = [*lease.tried, lease.backend]
+        choice = self._choose(lease.model, tried, now)
+        if not isinstance(choice, Backend) and choice is not Refusal.QUEUE_FULL:
             return False
         lease.backend.in_flight -= 1
-        lease.tried.append(lease.backend)
-        lease.backend = choice
-        lease.attempts += 1
-        lease.verdict = Verdict.IGNORED  # what was said so far is not about this backend
-        choice.in_flight += 1
+        lease.tried = tried
+        lease.verdict = Verdict.IGNORED  # what was said so far is not about the next backend
+        if isinstance(choice, Backend):
+            self._go_on(lease, choice)
+        else:
+            self._next_ticket += 1
+            # Below all others: the pump takes the lowest of the heads first.
+            lease.ticket = Ticket(TicketId(-self._next_ticket), lease.model, lease.tag, now, lease)
+            self._queues.push(lease.ticket, first=True)
         return True
 
     def finish(self, lease: Lease) -> None:
-        """The request has ended, however it did. Exactly once per lease."""
+        """The request has ended, however it did, be it while it waited for its next backend. Exactly once per lease."""
         assert lease.open, "a lease is given back once"
         lease.open = False
+        if lease.ticket is not None:
+            self._queues.remove(lease.ticket)
+            return
         lease.backend.in_flight -= 1
-        if lease.verdict is Verdict.GOOD and not lease.backend.is_present():
+        # A request that was running when its backend went absent proves nothing by ending well.
+        if lease.verdict is Verdict.GOOD and lease.is_trial and not lease.backend.is_present():
             self.fleet.mark_reachable(lease.backend)
 
     def unreachable(self, backend: Backend, now: float) -> None:
@@ -159,3 +176,9 @@ class Router:
     def _start(self, backend: Backend, model: str, tag: Tag, queue_seconds: float) -> Lease:
         backend.in_flight += 1
         return Lease(backend, model, tag, queue_seconds)
+
+    def _go_on(self, lease: Lease, backend: Backend) -> None:
+        lease.backend = backend
+        lease.is_trial = not backend.is_present()
+        lease.attempts += 1
+        backend.in_flight += 1

@@ -107,7 +107,9 @@ class Running:
         )
 
     def is_probed(self) -> bool:
-        return all(backend.models is not None or not backend.is_present() for backend in self.gateway.router.fleet)
+        return all(
+            backend.models is not None or not backend.is_present() for backend in self.gateway.router.fleet
+        )
 
 
 def post_request(

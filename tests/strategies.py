@@ -6,6 +6,7 @@ tidy them away.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 
@@ -34,10 +35,13 @@ def json_strings(draw: st.DrawFn, content: st.SearchStrategy[str]) -> str:
 
 TEXTS = json_strings(
     st.text(st.characters(), max_size=4)
-    | st.sampled_from(['"', "\\", '\\"', "{", "}", "[", "]", ",", ":", '":"', "\ud800", "\u2028", "模型", "/"])
+    | st.sampled_from(
+        ['"', "\\", '\\"', "{", "}", "[", "]", ",", ":", '":"', "\ud800", "\u2028", "模型", "/"]
+    )
 )
 KEYS = json_strings(
-    st.sampled_from(["model", "stream_options", "stream", "mode", "models", "", "a", "é"]) | st.text(max_size=2)
+    st.sampled_from(["model", "stream_options", "stream", "mode", "models", "", "a", "é"])
+    | st.text(max_size=2)
 )
 SCALARS = NUMBERS | TEXTS | st.sampled_from(["true", "false", "null"])
 
@@ -77,7 +81,7 @@ def cuts(draw: st.DrawFn, length: int) -> list[int]:
 def pieces(data: bytes, offsets: Iterable[int]) -> list[bytes]:
     """`data` cut at `offsets`; no piece is empty."""
     bounds = [0, *offsets, len(data)]
-    return [data[start:end] for start, end in zip(bounds, bounds[1:], strict=False) if start < end]
+    return [data[start:end] for start, end in itertools.pairwise(bounds) if start < end]
 
 
 _EVENT_LINES = st.sampled_from(

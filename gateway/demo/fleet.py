@@ -18,8 +18,6 @@ from gateway.demo.business import MODEL
 from gateway.emulator.server import EmulatedServer, start
 from gateway.emulator.settings import EngineSettings
 
-_DRAIN_LOOK_SECONDS = 0.02
-
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
@@ -31,8 +29,8 @@ class PoolPlan:
 
     @property
     def window(self) -> int:
-        """Requests the gateway may have there at once: half a batch more than run, as room for what a failing engine leaves."""
-        return self.max_num_seqs * 3 // 2
+        """Requests the gateway may have there at once: a batch."""
+        return self.max_num_seqs
 
 
 POOLS = (PoolPlan("high-batch", 4, 16, 110.0, 5.25), PoolPlan("low-latency", 4, 4, 60.0, 6.0))
@@ -107,13 +105,8 @@ class Fleet:
 
     async def fail(self, member: Member, seconds: float) -> None:
         """Refuse connections for that long; returns when the engine takes them again."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while (left := until - loop.time()) > 0:
-            # Again and again while there are any: `refuse` closes the connections that are idle at that moment.
-            if member.server.accepting or member.server.connections:
-                member.server.refuse(left)
-            await asyncio.sleep(min(left, _DRAIN_LOOK_SECONDS if member.server.connections else left))
+        member.server.refuse(seconds)
+        await asyncio.sleep(seconds)
 
     async def _start(self, plan: PoolPlan, name: str) -> None:
         settings = EngineSettings(

@@ -206,6 +206,9 @@ class EmulatedServer:
         self._idle.pop(connection, None)
 
     def idle(self, connection: Connection) -> None:
+        if self._refusing:
+            connection.close_if_idle()
+            return
         self._idle[connection] = self._loop.time()
         if self._idle_timer is None:
             self._idle_timer = self._loop.call_later(self.settings.keep_alive_seconds, self._close_idle)

@@ -51,7 +51,9 @@ def test_a_new_configuration_is_what_the_fleet_is_and_what_stays_keeps_its_state
     assert not set(fleet.serving("")) & set(retired)
 
 
-@given(fleet_plans(), st.lists(st.tuples(st.integers(0, 3), MODELS, st.sampled_from(["x", "y", "z", "?", ""]))))
+@given(
+    fleet_plans(), st.lists(st.tuples(st.integers(0, 3), MODELS, st.sampled_from(["x", "y", "z", "?", ""])))
+)
 def test_a_backend_serves_a_model_if_it_said_so_or_has_said_nothing(
     plans: list[BackendPlan], steps: list[tuple[int, frozenset[str], str]]
 ) -> None:

@@ -18,7 +18,9 @@ def ticket(number: int, model: str = "a") -> Ticket:
 
 
 @given(st.lists(st.tuples(st.booleans(), MODELS, st.integers(0, 50))))
-def test_each_line_is_first_in_first_out_and_leaves_nothing_behind(steps: list[tuple[bool, str, int]]) -> None:
+def test_each_line_is_first_in_first_out_and_leaves_nothing_behind(
+    steps: list[tuple[bool, str, int]],
+) -> None:
     queues = Queues()
     empty = entries(queues)
     waiting: list[Ticket] = []

@@ -48,7 +48,12 @@ def backend(router: Router, id: str) -> Backend:
 def test_a_free_slot_is_given_at_once_and_taken_back() -> None:
     router = router_of(1)
     lease = leased(router.arrive("m", 0.0, Tag(lane=Lane.BATCH)))
-    assert (lease.backend.id, lease.attempts, lease.queue_seconds, lease.tag.lane) == ("b0", 1, 0.0, Lane.BATCH)
+    assert (lease.backend.id, lease.attempts, lease.queue_seconds, lease.tag.lane) == (
+        "b0",
+        1,
+        0.0,
+        Lane.BATCH,
+    )
     assert lease.backend.in_flight == 1
     router.finish(lease)
     assert lease.backend.in_flight == 0
@@ -193,18 +198,52 @@ def test_what_was_said_of_one_backend_is_not_said_of_the_next() -> None:
     assert lease.verdict is Verdict.IGNORED
 
 
-def test_a_lease_does_not_move_to_a_backend_that_is_full() -> None:
+def test_a_failed_attempt_waits_before_everybody_else_for_a_backend_that_is_full() -> None:
     router = router_of(1, 1)
+    failed = leased(router.arrive("", 0.0))
+    other = leased(router.arrive("", 0.0))
+    waiting = router.arrive("", 0.5)
+    first = failed.backend
+    assert router.move(failed, Verdict.BACKPRESSURE, False, True, 1.0)
+    assert failed.ticket is not None and first.in_flight == 0
+
+    # The free slot is on the backend that just failed it; whoever is behind may have it only after its turn.
+    assert router.pump(1.0) == []
+    router.finish(other)
+    grants = router.pump(3.0)
+
+    assert grants[0][1] is failed and failed.backend is other.backend
+    assert (failed.attempts, failed.queue_seconds) == (2, 2.0)
+    assert grants[1][0] is waiting and leased(grants[1][1]).backend is first
+
+
+def test_a_moved_lease_that_ends_while_it_waits_leaves_nothing_behind() -> None:
+    router = router_of(1, 1)
+    failed = leased(router.arrive("", 0.0))
+    other = leased(router.arrive("", 0.0))
+    assert router.move(failed, Verdict.FAULT, False, True, 0.0)
+    router.finish(failed)
+    router.finish(other)
+    assert router.waiting == 0
+    assert [one.in_flight for one in router.fleet] == [0, 0]
+
+
+def test_a_request_that_ran_before_its_backend_went_absent_does_not_bring_it_back() -> None:
+    router = router_of(None)
     lease = leased(router.arrive("", 0.0))
-    leased(router.arrive("", 0.0))
-    assert not router.move(lease, Verdict.BACKPRESSURE, False, True, 0.0)
+    router.unreachable(lease.backend, 1.0)
+    lease.verdict = Verdict.GOOD
+    router.finish(lease)
+    assert not lease.backend.is_present()
 
 
 @pytest.mark.parametrize(
     ("verdict", "first_byte_sent", "repeatable"),
     [(Verdict.IGNORED, False, True), (Verdict.FAULT, True, True), (Verdict.FAULT, False, False)],
 )
-def test_what_may_not_be_repeated_does_not_move(verdict: Verdict, first_byte_sent: bool, repeatable: bool) -> None:
+def test_what_may_not_be_repeated_does_not_move(
+    verdict: Verdict, first_byte_sent: bool, repeatable: bool
+) -> None:
     router = router_of(None, None)
     lease = leased(router.arrive("", 0.0))
     assert not router.move(lease, verdict, first_byte_sent, repeatable, 0.0)

@@ -92,43 +92,58 @@ class RouterMachine(RuleBasedStateMachine):
             assert self.waiting.pop(ticket.id) is ticket
             assert ticket.id not in self.ended
             self.ended.add(ticket.id)
-            if isinstance(grant, Lease):
-                self.granted(grant, ticket.model, self.now - ticket.arrived)
-                served.append((ticket, grant))
-            else:
+            if not isinstance(grant, Lease):
                 assert grant in (Refusal.NO_BACKEND, Refusal.UNKNOWN_MODEL)
-                assert not any(self.has_room(one) for one in self.usable(ticket.model))
+                assert not any(self.has_room(one) for one in self.open_to(ticket))
+                continue
+            served.append((ticket, grant))
+            if ticket.lease is None:
+                self.granted(grant, ticket.model, self.now - ticket.arrived)
+            else:
+                assert grant is ticket.lease and grant.ticket is None
+                held = next(held for held in self.held if held.lease is grant)
+                assert grant.backend not in held.backends
+                held.backends.append(grant.backend)
         # Nobody still waits for a slot that one who came later got: inside a model and across models.
         for ticket, grant in served:
             for other in self.waiting.values():
-                assert other.id > ticket.id or grant.backend not in self.serving(other.model)
-        # And nobody waits while there is a slot.
-        for ticket in self.waiting.values():
-            assert not any(self.has_room(one) for one in self.usable(ticket.model))
+                assert other.id > ticket.id or grant.backend not in self.open_to(other)
+        # And no first of a line waits while there is a slot.
+        for model in {ticket.model for ticket in self.waiting.values()}:
+            first = min(
+                (ticket for ticket in self.waiting.values() if ticket.model == model), key=lambda one: one.id
+            )
+            assert not any(self.has_room(one) for one in self.open_to(first))
         assert [ticket for ticket, _ in grants if ticket.id not in before] == []
 
-    @precondition(lambda self: self.waiting)
+    @precondition(lambda self: any(ticket.lease is None for ticket in self.waiting.values()))
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        ticket = self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting))))
+        arrived = sorted(id for id, ticket in self.waiting.items() if ticket.lease is None)
+        ticket = self.waiting.pop(data.draw(st.sampled_from(arrived)))
         self.ended.add(ticket.id)
         assert self.router.cancel(ticket)
         assert not self.router.cancel(ticket)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.running())
     @rule(data=st.data(), verdict=VERDICTS, sent=st.booleans(), repeatable=st.booleans())
     def move(self, data: st.DataObject, verdict: Verdict, sent: bool, repeatable: bool) -> None:
-        held = data.draw(st.sampled_from(self.held))
+        held = data.draw(st.sampled_from(self.running()))
         lease = held.lease
         before = lease.backend, lease.attempts
         had_room = {one for one in self.usable(lease.model) if self.has_room(one)}
         lease.verdict = verdict
         if self.router.move(lease, verdict, sent, repeatable, self.now):
             assert not sent and repeatable and verdict in (Verdict.FAULT, Verdict.BACKPRESSURE)
+            assert before[1] <= self.router.rules.retries.max_retries
+            assert lease.verdict is Verdict.IGNORED
+            if lease.ticket is not None:
+                assert lease.attempts == before[1] and not had_room - set(held.backends)
+                self.waiting[lease.ticket.id] = lease.ticket
+                return
             assert lease.backend not in held.backends
             assert lease.backend in had_room
-            assert lease.attempts == before[1] + 1 <= self.router.rules.retries.max_retries + 1
-            assert lease.verdict is Verdict.IGNORED
+            assert lease.attempts == before[1] + 1
             held.backends.append(lease.backend)
         else:
             assert (lease.backend, lease.attempts, lease.verdict) == (*before, verdict)
@@ -138,9 +153,15 @@ class RouterMachine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, verdict: Verdict) -> None:
         held = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         held.lease.verdict = verdict
-        was_present = held.lease.backend.is_present()
-        self.router.finish(held.lease)
-        assert held.lease.backend.is_present() == (was_present or verdict is Verdict.GOOD)
+        lease = held.lease
+        was_present = lease.backend.is_present()
+        holds_slot = lease.ticket is None
+        if lease.ticket is not None:
+            del self.waiting[lease.ticket.id]
+            self.ended.add(lease.ticket.id)
+        self.router.finish(lease)
+        proves = verdict is Verdict.GOOD and lease.is_trial and holds_slot
+        assert lease.backend.is_present() == (was_present or proves)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -179,13 +200,20 @@ class RouterMachine(RuleBasedStateMachine):
     def usable(self, model: str) -> list[Backend]:
         return [one for one in self.serving(model) if not one.absence.blocks(self.now)]
 
+    def open_to(self, ticket: Ticket) -> list[Backend]:
+        tried = ticket.lease.tried if ticket.lease is not None else []
+        return [one for one in self.usable(ticket.model) if one not in tried]
+
+    def running(self) -> list[Held]:
+        return [held for held in self.held if held.lease.ticket is None]
+
     def has_room(self, backend: Backend) -> bool:
         return backend.window is None or backend.in_flight < backend.window
 
     @invariant()
     def each_backend_counts_its_open_leases(self) -> None:
         for backend in (*self.router.fleet, *self.retired):
-            assert backend.in_flight == sum(held.lease.backend is backend for held in self.held)
+            assert backend.in_flight == sum(held.lease.backend is backend for held in self.running())
 
     @invariant()
     def as_many_wait_as_were_told_to(self) -> None:
@@ -194,7 +222,10 @@ class RouterMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_of_retired_backends_and_ended_tickets(self) -> None:
         kept = kept_by(self.router)
-        assert not [one for one in kept if isinstance(one, Backend) and one in self.retired]
+        tried = [one for ticket in self.waiting.values() if ticket.lease for one in ticket.lease.tried]
+        assert not [
+            one for one in kept if isinstance(one, Backend) and one in self.retired and one not in tried
+        ]
         assert sum(isinstance(one, Ticket) for one in kept) == len(self.waiting)
 
     def teardown(self) -> None:
@@ -202,7 +233,7 @@ class RouterMachine(RuleBasedStateMachine):
         for held in self.held:
             self.router.finish(held.lease)
         for ticket in self.waiting.values():
-            assert self.router.cancel(ticket)
+            assert self.router.cancel(ticket) == (ticket.lease is None)
         assert self.router.waiting == 0
         assert [one for one in (*self.router.fleet, *self.retired) if one.in_flight] == []
 

@@ -72,7 +72,9 @@ async def test_a_request_body_reaches_the_engine_as_it_was_sent() -> None:
         (b'{"stream":1}', b'{"stream":1}'),
     ],
 )
-async def test_usage_is_asked_for_by_a_splice_that_leaves_all_other_bytes(sent: bytes, arrived: bytes | None) -> None:
+async def test_usage_is_asked_for_by_a_splice_that_leaves_all_other_bytes(
+    sent: bytes, arrived: bytes | None
+) -> None:
     async with Backend() as backend, running(backend) as gateway:
         await gateway.post(sent)
         got = backend.exchanges[0].request
@@ -149,11 +151,11 @@ async def test_a_stream_cut_anywhere_is_passed_whole_and_its_usage_kept_back() -
     def script(request: Request) -> Script:
         gate = Gate()
         asyncio.get_running_loop().call_soon(gate.set)
-        chunks = [whole[: at[0]], gate, whole[at[0] :]]
+        chunks: list[bytes | Gate] = [whole[: at[0]], gate, whole[at[0] :]]
         return Script(headers=[SSE], chunks=chunks, framing=Framing.CHUNKED)
 
     async with Backend(script) as backend, running(backend) as gateway, await gateway.connect() as connection:
-        for at[0] in range(0, len(whole) + 1):
+        for at[0] in range(len(whole) + 1):
             await connection.send(client.request("POST", CHAT, [JSON], b'{"stream":true}'))
             answer = await connection.read_answer()
             assert (answer.body, answer.complete) == (STREAM + DONE, True), at
@@ -172,7 +174,8 @@ async def test_a_stream_cut_anywhere_is_passed_whole_and_its_usage_kept_back() -
         b'data: {"choices":[{"delta":{"content":"' + b"x" * 2**20 + b'"}}]}\n\n' + DONE,
         STREAM.rstrip(b"\n"),  # a finish reason, but no blank line at the end
         STREAM + b"data: [DONE]",
-        STREAM + b'data: {"usage":{"prompt_tokens":1,"completion_tokens":1},"choices":[{"finish_reason":"stop"}]}',
+        STREAM
+        + b'data: {"usage":{"prompt_tokens":1,"completion_tokens":1},"choices":[{"finish_reason":"stop"}]}',
     ],
     ids=["usage", "comment-first", "crlf", "cr", "1-mib", "no-end", "bare-done", "late-usage"],
 )
@@ -228,14 +231,17 @@ async def test_an_answers_head_and_first_event_do_not_wait_for_what_follows() ->
     def script(_: Request) -> Script:
         return sse_script(before, b'{"choices":[{"delta":{}}]}', after, b"[DONE]")
 
-    async with Backend(script) as backend, running(backend) as gateway:
-        async with await gateway.begin(b'{"stream":true}') as connection:
-            head = await connection.read_head()
-            before.set()
-            pieces = connection.pieces(head)
-            assert await anext(pieces) == b'data: {"choices":[{"delta":{}}]}\n\n'
-            after.set()
-            assert [piece async for piece in pieces] == [DONE]
+    async with (
+        Backend(script) as backend,
+        running(backend) as gateway,
+        await gateway.begin(b'{"stream":true}') as connection,
+    ):
+        head = await connection.read_head()
+        before.set()
+        pieces = connection.pieces(head)
+        assert await anext(pieces) == b'data: {"choices":[{"delta":{}}]}\n\n'
+        after.set()
+        assert [piece async for piece in pieces] == [DONE]
 
 
 def form(parts: list[tuple[bytes, bytes]], audio: bytes, *, model_last: bool) -> bytes:
@@ -266,7 +272,9 @@ async def test_25_mb_of_audio_arrive_whole_with_every_form_field(model_last: boo
         assert hashlib.sha256(got.body).digest() == hashlib.sha256(body).digest()
         assert got.value(b"content-type") == content_type[1]
         wrong = form([(b"model", b"unknown")], b"x", model_last=model_last)
-        assert (await gateway.send(client.request("POST", "/v1/audio/translations", [content_type], wrong))).status == 404
+        assert (
+            await gateway.send(client.request("POST", "/v1/audio/translations", [content_type], wrong))
+        ).status == 404
 
 
 async def test_a_chunked_request_body_arrives_complete_and_with_one_framing() -> None:
@@ -290,15 +298,18 @@ async def test_trailers_of_either_side_are_dropped_and_the_body_stays_whole() ->
     )
     raw_request = client.request("POST", CHAT, [JSON, (b"Trailer", b"X-Sum")], b'{"a":1}', chunk_bytes=3)
     raw_request = raw_request.removesuffix(b"\r\n") + b"X-Sum: 1\r\n\r\n"
-    async with Backend(lambda _: Script(chunks=[raw_answer], framing=Framing.RAW)) as backend:
-        async with running(backend) as gateway, await gateway.connect() as connection:
-            for _ in range(2):
-                await connection.send(raw_request)
-                answer = await connection.read_answer()
-                assert (answer.body, answer.complete, answer.value(b"x-sum")) == (b"abc", True, None)
-            request = backend.exchanges[1].request
-            assert (request.body, request.value(b"x-sum"), request.value(b"trailer")) == (b'{"a":1}', None, None)
-            assert request.values(b"content-length") == [b"7"]
+    async with (
+        Backend(lambda _: Script(chunks=[raw_answer], framing=Framing.RAW)) as backend,
+        running(backend) as gateway,
+        await gateway.connect() as connection,
+    ):
+        for _ in range(2):
+            await connection.send(raw_request)
+            answer = await connection.read_answer()
+            assert (answer.body, answer.complete, answer.value(b"x-sum")) == (b"abc", True, None)
+        request = backend.exchanges[1].request
+        assert (request.body, request.value(b"x-sum"), request.value(b"trailer")) == (b'{"a":1}', None, None)
+        assert request.values(b"content-length") == [b"7"]
 
 
 async def test_interim_answers_of_an_engine_are_skipped() -> None:
@@ -316,17 +327,21 @@ async def test_interim_answers_of_an_engine_are_skipped() -> None:
 async def test_an_odd_answer_is_not_mistaken_for_another_one() -> None:
     """A second answer to one request must not become the next one's."""
     twice = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok" * 2
-    async with Backend(lambda _: Script(chunks=[twice], framing=Framing.RAW)) as backend:
-        async with running(backend) as gateway:
-            for _ in range(3):
-                assert (await gateway.post({})).body == b"ok"
-            assert len({exchange.connection for exchange in backend.exchanges}) == 3
+    async with (
+        Backend(lambda _: Script(chunks=[twice], framing=Framing.RAW)) as backend,
+        running(backend) as gateway,
+    ):
+        for _ in range(3):
+            assert (await gateway.post({})).body == b"ok"
+        assert len({exchange.connection for exchange in backend.exchanges}) == 3
 
 
 async def test_no_bookkeeping_of_the_gateway_enters_a_body() -> None:
     def strict(request: Request) -> Script:
         unknown = request.json().keys() - {"model", "messages"}
-        return json_script({"error": {"message": f"{unknown}"}} if unknown else {}, status=400 if unknown else 200)
+        return json_script(
+            {"error": {"message": f"{unknown}"}} if unknown else {}, status=400 if unknown else 200
+        )
 
     async with Backend(strict) as backend, running(backend, window=1) as gateway:
         headers = [(b"x-headrace-session", b"s"), (b"x-priority", b"emergency"), (b"x-request-id", b"r")]

@@ -22,7 +22,11 @@ TOOLS: list[ChatCompletionToolUnionParam] = [
         "type": "function",
         "function": {
             "name": "look_up",
-            "parameters": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"word": {"type": "string"}},
+                "required": ["word"],
+            },
         },
     }
 ]
@@ -74,7 +78,10 @@ async def test_tools_come_plain_and_in_pieces() -> None:
             model=MODEL, messages=MESSAGES, tools=TOOLS, tool_choice="required", stream=True
         )
         pieces = [
-            call async for chunk in stream for choice in chunk.choices for call in choice.delta.tool_calls or ()
+            call
+            async for chunk in stream
+            for choice in chunk.choices
+            for call in choice.delta.tool_calls or ()
         ]
         assert pieces[0].function is not None and pieces[0].function.name == "look_up"
         assert len(pieces) > 1
@@ -146,7 +153,9 @@ async def test_the_client_tries_again_on_503() -> None:
     def once_full(_: Request) -> Script:
         if len(backend.exchanges) == 1:
             return Script(status=503, headers=[(b"retry-after-ms", b"1")])
-        return json_script({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []})
+        return json_script(
+            {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+        )
 
     async with Backend(once_full) as backend, running(backend) as gateway, official(gateway, 1) as api:
         answer = await api.chat.completions.create(model="m", messages=MESSAGES)

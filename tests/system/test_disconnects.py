@@ -82,22 +82,28 @@ async def test_a_get_that_is_left_ends_too() -> None:
 
 @ways
 async def test_a_client_that_leaves_before_the_first_event_ends_the_prefill(leave: Leave) -> None:
-    async with Backend(lambda _: sse_script(Gate())) as backend, running(backend) as gateway:
-        async with await gateway.begin(b'{"stream":true}') as connection:
-            await connection.read_head()  # vLLM sends it while the request still waits in its queue
-            leave(connection)
-            await aborted(gateway, backend)
+    async with (
+        Backend(lambda _: sse_script(Gate())) as backend,
+        running(backend) as gateway,
+        await gateway.begin(b'{"stream":true}') as connection,
+    ):
+        await connection.read_head()  # vLLM sends it while the request still waits in its queue
+        leave(connection)
+        await aborted(gateway, backend)
 
 
 @ways
 async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_it(leave: Leave) -> None:
-    async with Backend(lambda _: sse_script(EVENT, EVENT, Gate())) as backend, running(backend) as gateway:
-        async with await gateway.begin(b'{"stream":true}') as connection:
-            head = await connection.read_head()
-            pieces = connection.pieces(head)
-            await anext(pieces)
-            leave(connection)
-            await aborted(gateway, backend)
+    async with (
+        Backend(lambda _: sse_script(EVENT, EVENT, Gate())) as backend,
+        running(backend) as gateway,
+        await gateway.begin(b'{"stream":true}') as connection,
+    ):
+        head = await connection.read_head()
+        pieces = connection.pieces(head)
+        await anext(pieces)
+        leave(connection)
+        await aborted(gateway, backend)
 
 
 @ways
@@ -185,19 +191,21 @@ async def test_clients_that_leave_at_once_wherever_their_request_is_by_then_cost
 
 async def test_a_client_that_closes_right_after_done_has_had_a_success() -> None:
     usage = b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}'
-    async with Backend(lambda _: sse_script(EVENT, usage, b"[DONE]", Gate())) as backend:
-        async with running(backend) as gateway:
-            for number in range(100):
-                connection = await gateway.begin(b'{"stream":true}')
-                seen = b""
-                while b"data: [DONE]\n" not in seen:
-                    seen += await connection.read_some()
-                LEAVE["reset" if number % 2 else "close"](connection)
-            await until(gateway.is_quiet)
-            assert gateway.metric("headrace_aborts_total") == 0
-            assert gateway.metric("headrace_cut_answers_total") == 0
-            assert gateway.metric("headrace_requests_total", status="2xx") == 100
-            assert gateway.metric("headrace_tokens_total", kind="completion") == 200
+    async with (
+        Backend(lambda _: sse_script(EVENT, usage, b"[DONE]", Gate())) as backend,
+        running(backend) as gateway,
+    ):
+        for number in range(100):
+            connection = await gateway.begin(b'{"stream":true}')
+            seen = b""
+            while b"data: [DONE]\n" not in seen:
+                seen += await connection.read_some()
+            LEAVE["reset" if number % 2 else "close"](connection)
+        await until(gateway.is_quiet)
+        assert gateway.metric("headrace_aborts_total") == 0
+        assert gateway.metric("headrace_cut_answers_total") == 0
+        assert gateway.metric("headrace_requests_total", status="2xx") == 100
+        assert gateway.metric("headrace_tokens_total", kind="completion") == 200
 
 
 async def test_clients_that_do_not_read_are_cut_off_and_hold_little_memory() -> None:
@@ -208,7 +216,10 @@ async def test_clients_that_do_not_read_are_cut_off_and_hold_little_memory() -> 
         return Script(headers=[SSE], chunks=events(), framing=Framing.CHUNKED)
 
     server = ServerSettings(port=0, stall_seconds=0.3)
-    async with Backend(flood, send_buffer_bytes=4096) as backend, running(backend, window=4, server=server) as gateway:
+    async with (
+        Backend(flood, send_buffer_bytes=4096) as backend,
+        running(backend, window=4, server=server) as gateway,
+    ):
         stalled = [await gateway.connect(receive_buffer_bytes=4096) for _ in range(4)]
         for connection in stalled:
             await connection.send(client.request("POST", CHAT, [JSON], b'{"stream":true}'))
@@ -231,23 +242,26 @@ async def test_a_slow_reader_is_not_a_stalled_one_and_its_engine_is_not_silent()
         return Script(headers=[SSE], chunks=[body] * 60 + [b"data: [DONE]\n\n"], framing=Framing.CHUNKED)
 
     limits = TimeoutSettings(gap_seconds=0.1, first_byte_seconds=5)
-    async with Backend(script, send_buffer_bytes=4096) as backend, running(backend, timeouts=limits) as gateway:
-        async with await gateway.connect(receive_buffer_bytes=4096) as connection:
-            await connection.send(client.request("POST", CHAT, [JSON], b'{"stream":true}'))
-            head = await connection.read_head()
-            exchange = await backend.exchange()
-            quiet_since = [exchange.bytes_sent, asyncio.get_running_loop().time()]
+    async with (
+        Backend(script, send_buffer_bytes=4096) as backend,
+        running(backend, timeouts=limits) as gateway,
+        await gateway.connect(receive_buffer_bytes=4096) as connection,
+    ):
+        await connection.send(client.request("POST", CHAT, [JSON], b'{"stream":true}'))
+        head = await connection.read_head()
+        exchange = await backend.exchange()
+        quiet_since = [exchange.bytes_sent, asyncio.get_running_loop().time()]
 
-            def is_blocked_for_long() -> bool:
-                """Nothing moved for three times the gap that an engine may make."""
-                now = asyncio.get_running_loop().time()
-                if exchange.bytes_sent != quiet_since[0]:
-                    quiet_since[:] = [exchange.bytes_sent, now]
-                return now - quiet_since[1] > 0.3
+        def is_blocked_for_long() -> bool:
+            """Nothing moved for three times the gap that an engine may make."""
+            now = asyncio.get_running_loop().time()
+            if exchange.bytes_sent != quiet_since[0]:
+                quiet_since[:] = [exchange.bytes_sent, now]
+            return now - quiet_since[1] > 0.3
 
-            await until(is_blocked_for_long)
-            answer = await connection.read_body(head)
-            assert answer.complete and len(answer.body) == 60 * len(body) + 14
+        await until(is_blocked_for_long)
+        answer = await connection.read_body(head)
+        assert answer.complete and len(answer.body) == 60 * len(body) + 14
 
 
 async def test_a_client_that_repeats_a_cut_call_has_one_running_at_a_time() -> None:

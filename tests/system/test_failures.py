@@ -124,7 +124,7 @@ async def test_a_stream_cut_by_its_engine_reaches_the_client_as_an_error_event_a
 
     def script(_: Request) -> Script:
         headers = [(b"content-type", b"text/event-stream")]
-        return Script(headers=headers, chunks=[WRAPPED] * 5 + [gate], framing=framing, ending=ending)  # type: ignore[list-item]
+        return Script(headers=headers, chunks=[WRAPPED] * 5 + [gate], framing=framing, ending=ending)
 
     async with Backend(script) as one, Backend() as two, running(one, two) as gateway:
         two.script = script
@@ -172,16 +172,21 @@ async def test_an_error_event_inside_a_stream_passes_unchanged_and_counts_as_a_f
 
 
 async def test_a_stream_that_begins_with_an_error_moves_to_another_backend() -> None:
-    async with Backend(lambda _: sse_script(ERROR_EVENT, b"[DONE]")) as bad:
-        async with Backend(lambda _: sse_script(EVENT, b"[DONE]")) as good, running(bad, good) as gateway:
-            for _ in range(4):
-                answer = await gateway.post(STREAM)
-                assert (answer.body, answer.complete) == (WRAPPED + b"data: [DONE]\n\n", True)
-            assert len(good.exchanges) == 4
-            assert gateway.metric("headrace_retries_total") == len(bad.exchanges) > 0
+    async with (
+        Backend(lambda _: sse_script(ERROR_EVENT, b"[DONE]")) as bad,
+        Backend(lambda _: sse_script(EVENT, b"[DONE]")) as good,
+        running(bad, good) as gateway,
+    ):
+        for _ in range(4):
+            answer = await gateway.post(STREAM)
+            assert (answer.body, answer.complete) == (WRAPPED + b"data: [DONE]\n\n", True)
+        assert len(good.exchanges) == 4
+        assert gateway.metric("headrace_retries_total") == len(bad.exchanges) > 0
 
 
-async def test_an_error_at_a_streams_beginning_passes_where_it_is_the_clients_or_nobody_else_is_there() -> None:
+async def test_an_error_at_a_streams_beginning_passes_where_it_is_the_clients_or_nobody_else_is_there() -> (
+    None
+):
     client_fault = b'{"error":{"message":"too long","type":"BadRequestError","code":400}}'
     said = [client_fault]
     async with Backend(lambda _: sse_script(said[0], b"[DONE]")) as one:
@@ -206,13 +211,15 @@ LIMITS = {
 async def test_a_time_limit_before_the_first_byte_is_a_504_that_names_itself(
     timeouts: TimeoutSettings, named: bytes
 ) -> None:
-    async with Backend(lambda _: Script(before_head=Gate())) as backend:
-        async with running(backend, timeouts=timeouts) as gateway:
-            for body in (b"{}", STREAM):
-                assert reason(await gateway.post(body)) == (504, named)
-            for exchange in backend.exchanges:
-                await exchange.peer_closed.wait()
-            assert gateway.present() == [True]
+    async with (
+        Backend(lambda _: Script(before_head=Gate())) as backend,
+        running(backend, timeouts=timeouts) as gateway,
+    ):
+        for body in (b"{}", STREAM):
+            assert reason(await gateway.post(body)) == (504, named)
+        for exchange in backend.exchanges:
+            await exchange.peer_closed.wait()
+        assert gateway.present() == [True]
 
 
 async def test_headers_alone_are_no_progress_and_comments_neither() -> None:
@@ -220,7 +227,7 @@ async def test_headers_alone_are_no_progress_and_comments_neither() -> None:
 
     def script(_: Request) -> Script:
         headers = [(b"content-type", b"text/event-stream")]
-        return Script(headers=headers, chunks=[comment, Gate()], framing=Framing.CHUNKED)  # type: ignore[list-item]
+        return Script(headers=headers, chunks=[comment, Gate()], framing=Framing.CHUNKED)
 
     timeouts = TimeoutSettings(first_byte_seconds=0.1)
     async with Backend(script) as backend, running(backend, timeouts=timeouts) as gateway:
@@ -229,16 +236,21 @@ async def test_headers_alone_are_no_progress_and_comments_neither() -> None:
 
 @pytest.mark.parametrize(
     ("timeouts", "named"),
-    [(TimeoutSettings(gap_seconds=0.1), "gap_timeout"), (TimeoutSettings(total_seconds=0.2), "total_timeout")],
+    [
+        (TimeoutSettings(gap_seconds=0.1), "gap_timeout"),
+        (TimeoutSettings(total_seconds=0.2), "total_timeout"),
+    ],
 )
 async def test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close(
     timeouts: TimeoutSettings, named: str
 ) -> None:
-    async with Backend(lambda _: sse_script(EVENT, ending=Ending.SILENT)) as backend:
-        async with running(backend, timeouts=timeouts) as gateway:
-            assert event_reason(await gateway.post(STREAM), WRAPPED) == named
-            await backend.exchanges[0].peer_closed.wait()
-            await until(gateway.is_quiet)
+    async with (
+        Backend(lambda _: sse_script(EVENT, ending=Ending.SILENT)) as backend,
+        running(backend, timeouts=timeouts) as gateway,
+    ):
+        assert event_reason(await gateway.post(STREAM), WRAPPED) == named
+        await backend.exchanges[0].peer_closed.wait()
+        await until(gateway.is_quiet)
 
 
 async def test_an_engine_that_stops_reading_the_request_is_given_up() -> None:
@@ -279,7 +291,9 @@ RETRIED = {
 
 
 @pytest.mark.parametrize("failed", RETRIED.values(), ids=RETRIED.keys())
-async def test_a_failure_before_the_first_byte_is_tried_on_another_backend_and_never_the_same(failed: Script) -> None:
+async def test_a_failure_before_the_first_byte_is_tried_on_another_backend_and_never_the_same(
+    failed: Script,
+) -> None:
     async with Backend(lambda _: failed) as bad, Backend() as good, running(bad, good) as gateway:
         for _ in range(6):
             hits = len(bad.exchanges)
@@ -345,7 +359,10 @@ async def test_one_stuck_backend_does_not_hold_up_another_models_requests() -> N
 async def test_more_requests_than_upstream_connections_get_503() -> None:
     gate = Gate()
     upstream = UpstreamSettings(max_connections=3)
-    async with Backend(lambda _: Script(before_head=gate)) as only, running(only, upstream=upstream) as gateway:
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as only,
+        running(only, upstream=upstream) as gateway,
+    ):
         held = [await gateway.begin({}) for _ in range(3)]
         await only.until(lambda: len(only.exchanges) == 3)
         assert reason(await gateway.post({})) == (503, b"upstream_full")
@@ -358,7 +375,9 @@ async def test_more_requests_than_upstream_connections_get_503() -> None:
 
 async def test_an_emulated_engine_that_refuses_for_a_while_comes_back() -> None:
     async with engine() as one, engine() as two, running(one, two, probes=OFTEN) as gateway:
-        raw = client.request("POST", CHAT, [JSON], b'{"model":"emulated","messages":[{"role":"user","content":"a"}]}')
+        raw = client.request(
+            "POST", CHAT, [JSON], b'{"model":"emulated","messages":[{"role":"user","content":"a"}]}'
+        )
         one.refuse()
         for _ in range(10):
             assert (await gateway.send(raw)).status == 200

@@ -40,7 +40,8 @@ MALFORMED = {
     "escape": b"GET /readyz HTTP/1.1\r\n" + HOST + b"x-request-id: \x1b[31m\r\n\r\n",
     "both framings": b"POST %b HTTP/1.1\r\n%bContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     % (CHAT.encode(), HOST),
-    "two lengths": b"POST %b HTTP/1.1\r\n%bContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x" % (CHAT.encode(), HOST),
+    "two lengths": b"POST %b HTTP/1.1\r\n%bContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"
+    % (CHAT.encode(), HOST),
     "negative length": b"POST %b HTTP/1.1\r\n%bContent-Length: -1\r\n\r\n" % (CHAT.encode(), HOST),
     "odd length": b"POST %b HTTP/1.1\r\n%bContent-Length: 2,2\r\n\r\n{}" % (CHAT.encode(), HOST),
     "chunked not last": b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"
@@ -90,14 +91,17 @@ async def test_a_body_with_bad_chunks_is_refused_with_400(body: bytes) -> None:
 
 async def test_garbage_behind_a_request_never_cuts_into_its_answer() -> None:
     gate = Gate()
-    async with Backend(lambda _: sse_script(b"one", gate, b"[DONE]")) as backend, running(backend) as gateway:
-        async with await gateway.begin(b'{"stream":true}') as connection:
-            head = await connection.read_head()
-            pieces = connection.pieces(head)
-            assert await anext(pieces) == b"data: one\n\n"
-            await connection.send(b"\x00garbage\r\n\r\n", more=True)
-            await (await backend.exchange()).peer_closed.wait()
-            assert await connection.read_until_closed() == b""
+    async with (
+        Backend(lambda _: sse_script(b"one", gate, b"[DONE]")) as backend,
+        running(backend) as gateway,
+        await gateway.begin(b'{"stream":true}') as connection,
+    ):
+        head = await connection.read_head()
+        pieces = connection.pieces(head)
+        assert await anext(pieces) == b"data: one\n\n"
+        await connection.send(b"\x00garbage\r\n\r\n", more=True)
+        await (await backend.exchange()).peer_closed.wait()
+        assert await connection.read_until_closed() == b""
 
 
 OVERSIZED = {
@@ -178,7 +182,9 @@ async def test_a_connection_serves_many_requests_and_is_closed_after_its_idle_ti
 
 @pytest.mark.parametrize("size", [1023, 1024, 1025, 5_000_000])
 @pytest.mark.parametrize("chunk_bytes", [0, 100_000])
-async def test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent(size: int, chunk_bytes: int) -> None:
+async def test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent(
+    size: int, chunk_bytes: int
+) -> None:
     server = ServerSettings(port=0, max_body_mb=1 / 1024)
     body = b"{" + b" " * (size - 2) + b"}"
     async with Backend() as backend, running(backend, server=server) as gateway:
@@ -193,19 +199,22 @@ async def test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent(size:
 
 async def test_an_endless_chunked_body_is_cut_off() -> None:
     server = ServerSettings(port=0, max_body_mb=0.01)
-    async with Backend() as backend, running(backend, server=server) as gateway:
-        async with await gateway.connect() as connection:
-            await connection.send(client.request("POST", CHAT, [(b"Transfer-Encoding", b"chunked")]))
+    async with (
+        Backend() as backend,
+        running(backend, server=server) as gateway,
+        await gateway.connect() as connection,
+    ):
+        await connection.send(client.request("POST", CHAT, [(b"Transfer-Encoding", b"chunked")]))
 
-            async def feed() -> None:
-                while True:
-                    await connection.send(encode_chunk(b" " * 60_000), more=True)
+        async def feed() -> None:
+            while True:
+                await connection.send(encode_chunk(b" " * 60_000), more=True)
 
-            feeding = asyncio.create_task(feed())
-            assert refusal(await connection.read_answer())[0] == 413
-            assert await connection.read_until_closed() == b""
-            feeding.cancel()
-            await asyncio.wait([feeding])
+        feeding = asyncio.create_task(feed())
+        assert refusal(await connection.read_answer())[0] == 413
+        assert await connection.read_until_closed() == b""
+        feeding.cancel()
+        await asyncio.wait([feeding])
 
 
 REFUSED = [
@@ -311,7 +320,10 @@ async def test_with_cors_a_preflight_needs_no_backend_and_errors_carry_the_heade
 
 async def test_with_cors_a_browser_can_read_a_stream_and_the_gateways_headers() -> None:
     server = ServerSettings(port=0, cors_origins=("*",))
-    async with Backend(lambda _: sse_script(b"[DONE]")) as backend, running(backend, server=server) as gateway:
+    async with (
+        Backend(lambda _: sse_script(b"[DONE]")) as backend,
+        running(backend, server=server) as gateway,
+    ):
         answer = await gateway.post(b'{"stream":true}', headers=PREFLIGHT[:1])
         assert (answer.body, answer.complete) == (b"data: [DONE]\n\n", True)
         assert answer.value(b"access-control-allow-origin") in (b"*", b"https://a.example")

@@ -54,18 +54,26 @@ async def test_hop_by_hop_headers_stop_here_and_so_do_those_named_in_connection(
         (b"date", b"Thu, 01 Jan 1970 00:00:00 GMT"),
         (b"server", b"engine"),
     ]
-    async with Backend(lambda _: Script(headers=answer_headers, chunks=[b"x"])) as backend:
-        async with running(backend) as gateway:
-            answer = await gateway.post({}, headers=hop_by_hop)
-            names = {name for name, _ in backend.exchanges[0].request.headers}
-            assert names == {b"host", b"content-type", b"content-length", b"x-request-id", b"kept"}
-            passed = [pair for pair in answer.headers if not pair[0].startswith(b"x-")]
-            assert passed == [*answer_headers[4:], (b"content-length", b"1")]
-            assert answer.value(b"x-bar") is None
+    async with (
+        Backend(lambda _: Script(headers=answer_headers, chunks=[b"x"])) as backend,
+        running(backend) as gateway,
+    ):
+        answer = await gateway.post({}, headers=hop_by_hop)
+        names = {name for name, _ in backend.exchanges[0].request.headers}
+        assert names == {b"host", b"content-type", b"content-length", b"x-request-id", b"kept"}
+        passed = [pair for pair in answer.headers if not pair[0].startswith(b"x-")]
+        assert passed == [*answer_headers[4:], (b"content-length", b"1")]
+        assert answer.value(b"x-bar") is None
 
 
 async def test_gateway_headers_and_engine_overrides_never_reach_an_engine() -> None:
-    own = [b"x-headrace-business", b"X-Headrace-Lane", b"x-headrace-anything", b"x-business-type", b"x-priority"]
+    own = [
+        b"x-headrace-business",
+        b"X-Headrace-Lane",
+        b"x-headrace-anything",
+        b"x-business-type",
+        b"x-priority",
+    ]
     own += [b"x-session-id", b"x-vllm-priority", b"X-Data-Parallel-Rank", b"x-smg-routing-key"]
     own += [b"x-override-rid", b"x-override-priority", b"x-override-bootstrap-host"]
     async with Backend() as backend, running(backend) as gateway:
@@ -78,9 +86,7 @@ async def test_a_backends_own_key_takes_the_place_of_the_clients() -> None:
     client_key = [(b"Authorization", b"Bearer clients")]
     async with Backend(record_probes=True) as keyed, Backend() as open_one:
         backends = (BackendSettings(url=keyed.url, api_key="s3cret"),)
-        settings = Settings(
-            pools=(PoolSettings(name="p", backends=backends),), server=ServerSettings(port=0)
-        )
+        settings = Settings(pools=(PoolSettings(name="p", backends=backends),), server=ServerSettings(port=0))
         async with running_with(settings) as gateway:
             await gateway.post({}, headers=client_key)
             await gateway.post({})
@@ -154,13 +160,15 @@ async def test_a_target_passes_undecoded_or_is_refused_but_is_never_rewritten(ta
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "POST", "OPTIONS", "HEAD"])
 async def test_every_method_passes_below_v1(method: str) -> None:
-    async with Backend(lambda _: Script(status=204, framing=Framing.LENGTH)) as backend:
-        async with running(backend) as gateway:
-            body = b'{"a":1}' if method in ("PUT", "PATCH", "POST") else None
-            answer = await gateway.send(client.request(method, "/v1/things/1", [], body))
-            assert answer.status == 204
-            got = backend.exchanges[0].request
-            assert (got.method, got.body) == (method, body or b"")
+    async with (
+        Backend(lambda _: Script(status=204, framing=Framing.LENGTH)) as backend,
+        running(backend) as gateway,
+    ):
+        body = b'{"a":1}' if method in ("PUT", "PATCH", "POST") else None
+        answer = await gateway.send(client.request(method, "/v1/things/1", [], body))
+        assert answer.status == 204
+        got = backend.exchanges[0].request
+        assert (got.method, got.body) == (method, body or b"")
 
 
 async def test_a_cancel_call_without_a_body_reaches_the_engine() -> None:
@@ -233,8 +241,16 @@ async def test_an_answers_headers_cannot_smuggle_a_second_answer() -> None:
     both = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     long = b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000 + b"\r\ncontent-length: 0\r\n\r\n"
     many = b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300 + b"content-length: 0\r\n\r\n"
-    for raw in (both, long, many, b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 101 Switching\r\nupgrade: x\r\n\r\n"):
+    for raw in (
+        both,
+        long,
+        many,
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nupgrade: x\r\n\r\n",
+    ):
         async with Backend(lambda _, raw=raw: Script(chunks=[raw], framing=Framing.RAW)) as backend:  # type: ignore[misc]
             async with running(backend) as gateway:
                 answer = await gateway.post({})
-                assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_broke"), raw[:40]
+                assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_broke"), raw[
+                    :40
+                ]

@@ -17,7 +17,7 @@ from gateway.upstream.client import Exchange
 from gateway.upstream.failures import ConnectFailed, ConnectTimeout, ResponseBroken
 from tests.backend import Backend, Ending, Framing, Script
 from tests.gateway.upstream.loops import names_of_running_loop
-from tests.gateway.upstream.pools import GET, failure_of, fetch, plain, pool_to, raw, read_all
+from tests.gateway.upstream.pools import GET, failure_of, fetch, plain, pool_to, raw, read_all, until
 
 HASTY = TimeoutSettings(connect_seconds=0.05)
 
@@ -103,7 +103,7 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one() ->
     async with Backend(host="127.0.0.3") as backend:
         names_of_running_loop().names["engine.test"] = ["127.0.0.2", "127.0.0.3"]
         with deaf_listener("127.0.0.2", backend.port):
-            timeouts = TimeoutSettings(connect_seconds=2)
+            timeouts = TimeoutSettings(connect_seconds=1)
             async with pool_to(f"http://engine.test:{backend.port}", timeouts=timeouts) as pool:
                 assert (await fetch(pool))[0] == 200
 
@@ -159,22 +159,23 @@ async def test_a_certificate_for_another_host_is_refused_with_its_reason(
 
 
 async def test_tls_to_a_port_that_does_not_speak_it_is_a_failed_connect(authority: Authority) -> None:
-    async with asyncio.timeout(10):
-        server = await asyncio.start_server(lambda _, writer: writer.write(plain(b"x")), "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with pool_to(f"https://127.0.0.1:{port}", ca_file=authority.file) as pool:
-            assert isinstance(await failure_of(fetch(pool)), ConnectFailed)
-        server.close()
+    async def speak_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(plain(b"x"))
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, pool_to(url, ca_file=authority.file) as pool:
+        assert isinstance(await failure_of(fetch(pool)), ConnectFailed)
+        await until(lambda: len(asyncio.all_tasks()) <= 1)
 
 
 async def test_a_tls_handshake_that_nobody_answers_is_a_connect_timeout(authority: Authority) -> None:
-    async with Backend() as silent:
-        url = silent.url.replace("http:", "https:")
-        silent.errors.clear()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-            async with pool_to(url, ca_file=authority.file, timeouts=HASTY) as pool:
-                assert isinstance(await failure_of(fetch(pool)), ConnectTimeout)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        async with pool_to(url, ca_file=authority.file, timeouts=HASTY) as pool:
+            assert isinstance(await failure_of(fetch(pool)), ConnectTimeout)
 
 
 @pytest.mark.parametrize("framing", [Framing.LENGTH, Framing.CHUNKED])
@@ -196,20 +197,30 @@ async def test_a_tls_engine_that_closes_behind_its_answer_cuts_nothing_from_a_sl
         assert got == body
 
 
-@pytest.mark.parametrize("size", [40_000, 90_000, 200_000])
+@pytest.mark.parametrize("size", [40_000, 90_000, 200_000, 400_000])
 async def test_the_end_of_a_tls_answer_waits_for_a_reader_who_comes_after_the_engine_has_closed(
     authority: Authority, size: int
 ) -> None:
-    script = Script(chunks=[b"t" * size], ending=Ending.CLOSE_AFTER)
-    async with (
-        Backend(lambda _: script, tls=authority.context_for("127.0.0.1")) as backend,
-        pool_to(backend.url, ca_file=authority.file) as pool,
-        Exchange(pool, GET, b"", True) as answer,
-    ):
-        await (await backend.exchange()).answered.wait()
-        for _ in range(300):
-            await asyncio.sleep(0)
-        assert await read_all(answer) == b"t" * size
+    body = bytes(range(250)) * (size // 250)
+
+    def answer_and_close(listener: socket.socket, context: ssl.SSLContext) -> None:
+        accepted, _ = listener.accept()
+        accepted.settimeout(20)
+        with context.wrap_socket(accepted, server_side=True) as connection:
+            connection.recv(1000)
+            connection.sendall(plain(body))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        context = authority.context_for("127.0.0.1")
+        async with pool_to(url, ca_file=authority.file) as pool:
+            serving = asyncio.create_task(asyncio.to_thread(answer_and_close, listener, context))
+            async with Exchange(pool, GET, b"", True) as answer:
+                await serving
+                for _ in range(300):
+                    await asyncio.sleep(0)
+                assert await read_all(answer) == body
 
 
 async def test_a_tls_answer_that_is_cut_is_broken(authority: Authority) -> None:
