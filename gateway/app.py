@@ -71,7 +71,7 @@ class Gateway:
         return self._catalogue.cards(self.router.fleet, self.settings.aliases)
 
     def configure(self, settings: Settings) -> None:
-        self.settings = settings
+        """`OSError` where a backend's `ca_file` cannot be read any more: then nothing has changed."""
         backends = [
             (BackendId(backend_name(backend)), backend, pool)
             for pool in settings.pools
@@ -80,6 +80,7 @@ class Gateway:
         self.upstream.configure(
             [(id, backend) for id, backend, _ in backends], settings.upstream, settings.timeouts
         )
+        self.settings = settings
         self.router.configure(
             [
                 BackendPlan(id, PoolName(pool.name), pool.window.max if pool.window else None)

@@ -16,7 +16,7 @@ import orjson
 from gateway.errors import Refused
 from gateway.form import field_span
 from gateway.paths import Kind
-from gateway.splice import member, set_member
+from gateway.splice import add_member, member, set_member
 from policies.terms import Refusal
 
 Receive = Callable[[], Awaitable[Any]]
@@ -62,12 +62,13 @@ class View(NamedTuple):
     """What routing and relaying need of a body. `model` "" = none named; `stores`: the engine would keep something of it.
 
     `lacks_usage`: a stream whose usage the client did not ask for, so that the gateway may ask for itself; False where the client
-    asked, does not stream, or sent options that may not be touched.
+    asked, does not stream, or sent options that may not be touched. `has_options`: the body names `stream_options`.
     """
 
     model: str = ""
     stores: bool = False
     lacks_usage: bool = False
+    has_options: bool = False
 
 
 def view_json(body: bytes) -> View:
@@ -86,6 +87,7 @@ def view_json(body: bytes) -> View:
         model=model if isinstance(model, str) else "",
         stores=fields.get("store") is True or fields.get("background") is True,
         lacks_usage=fields.get("stream") is True and _may_ask_for_usage(fields.get("stream_options")),
+        has_options="stream_options" in fields,
     )
 
 
@@ -117,6 +119,8 @@ def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[
         else:
             body = set_member(body, "model", orjson.dumps(engine_model))
     if view.lacks_usage and kind in (Kind.CHAT, Kind.COMPLETION):
+        if not view.has_options:
+            return add_member(body, "stream_options", b'{"include_usage":true}'), True
         options = member(body, "stream_options") or b"null"
         wanted = set_member(b"{}" if options == b"null" else options, "include_usage", b"true")
         return set_member(body, "stream_options", wanted), True

@@ -48,6 +48,7 @@ class Server:
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None
+        self._reload_again = False
         self._listener: asyncio.Server | None = None
         self.gateway = Gateway(settings, write_log)
         self.port = 0
@@ -67,7 +68,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         server = self._settings.server
         host = f"[{server.host}]" if ":" in server.host else server.host
         backends = sum(len(pool.backends) for pool in self._settings.pools)
@@ -147,20 +148,33 @@ class Server:
         finally:
             forced.cancel()
 
-    def _on_reload(self) -> None:
+    def reload(self) -> None:
+        """What SIGHUP does: read the configuration again, and take over all of it or nothing."""
         if self._reload is None:
             _logger.warning("there is no configuration file to reload: started with --backend")
         elif self._reloading is None or self._reloading.done():
             self._reloading = asyncio.create_task(self._reload_now(self._reload))
+        else:
+            self._reload_again = True  # the file may have changed since it was read
 
     async def _reload_now(self, reload: Load) -> None:
+        while True:
+            self._reload_again = False
+            await self._reload_once(reload)
+            if not self._reload_again:
+                return
+
+    async def _reload_once(self, reload: Load) -> None:
         try:
             settings = await asyncio.to_thread(reload)
-        except ConfigurationError as error:
+            self.gateway.configure(settings)
+        except (
+            ConfigurationError,
+            OSError,
+        ) as error:  # OSError: an authority's file that went after it was checked
             _logger.error("the configuration was not reloaded, the old one stays:\n%s", error)
             self.gateway.telemetry.reloaded(ok=False)
             return
-        self.gateway.configure(settings)
         self.gateway.telemetry.reloaded(ok=True)
         _logger.info("the configuration was reloaded")
         old = self._settings.server

@@ -26,6 +26,11 @@ def set_member(body: bytes, key: str, value: bytes) -> bytes:
     span = _member_span(body, key)
     if span is not None:
         return body[: span[0]] + value + body[span[1] :]
+    return add_member(body, key, value)
+
+
+def add_member(body: bytes, key: str, value: bytes) -> bytes:
+    """For a `key` that the body is known not to have: no look inside, however long it is."""
     end = body.rindex(b"}")
     comma = b"" if body[:end].rstrip(_SPACE).endswith(b"{") else b","
     return b'%b%b"%b":%b%b' % (body[:end], comma, key.encode(), value, body[end:])

@@ -21,7 +21,8 @@ from gateway.upstream.failures import (
     TotalTimeout,
     UpstreamFailure,
 )
-from gateway.upstream.incoming import Incoming, TlsTransport
+from gateway.upstream.incoming import Incoming
+from gateway.upstream.tls_reading import TlsReading, TlsTransport
 
 WRITE_SLICE_BYTES = 64 * 1024
 _NOTHING = memoryview(b"")
@@ -160,8 +161,8 @@ class Connection(Incoming):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses of it
-        if transport.get_extra_info("ssl_object") is not None:
-            self._tls = cast(TlsTransport, transport)
+        is_tls = transport.get_extra_info("ssl_object") is not None
+        self._reading = TlsReading(self._loop, cast(TlsTransport, transport)) if is_tls else self._transport
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -5,7 +5,7 @@ The parser is httptools (llhttp in strict mode, which refuses an answer with two
 function within the callback of the socket's read.
 
 Bounds: 64 KiB and 256 headers for an answer's head; 32 KiB of unread body pause the socket, so with the one shared 64 KiB read buffer a
-stream holds at most 96 KiB here (TLS adds the one read of the socket that its layer made last).
+stream holds at most 96 KiB here (TLS adds what `tls_reading` says).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import asyncio
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
+from gateway.upstream.tls_reading import TlsReading
 
 HEAD_LIMIT_BYTES = 64 * 1024
 HEADER_LIMIT = 256
@@ -36,15 +37,11 @@ _COMMENT = 58
 Sink = Callable[[bytes], bool]
 
 
-class TlsTransport(Protocol):
-    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-
 class Incoming(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._tls: TlsTransport | None = None
+        self._reading: asyncio.Transport | TlsReading | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
         self._read_paused = False
@@ -99,25 +96,12 @@ class Incoming(asyncio.BufferedProtocol):
         chunks.clear()
         self._buffered = 0
         if self._read_paused and self.is_open:
-            self._resume_reading()
+            self._read_paused = False
+            # A pause is the client's silence, not the engine's: its gap begins anew.
+            self._progress_at = self._loop.time()
+            assert self._reading is not None
+            self._reading.resume_reading()
         return data
-
-    def _pause_reading(self) -> None:
-        assert self._transport is not None
-        self._read_paused = True
-        self._transport.pause_reading()
-        if self._tls is not None:
-            # Else its layer reads on, and drops what it has when the engine closes.
-            self._tls.set_read_buffer_limits(1, 0)
-
-    def _resume_reading(self) -> None:
-        assert self._transport is not None
-        self._read_paused = False
-        # A pause is the client's silence, not the engine's: its gap begins anew.
-        self._progress_at = self._loop.time()
-        if self._tls is not None:
-            self._tls.set_read_buffer_limits()
-        self._transport.resume_reading()
 
     async def pipe(self, sink: Sink) -> None:
         """Hand the body over as it comes, within the read that brought it: no task is woken for it.
@@ -229,7 +213,9 @@ class Incoming(asyncio.BufferedProtocol):
         self._chunks.append(body)
         self._buffered += len(body)
         if self._buffered > PAUSE_ABOVE_BYTES and not self._read_paused:
-            self._pause_reading()
+            self._read_paused = True
+            assert self._reading is not None
+            self._reading.pause_reading()
 
     def on_message_complete(self) -> None:
         if self._interim:

@@ -53,7 +53,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--connections", type=int, default=32, help="clients of the closed loop in `cpu` (default 32)"
     )
     parser.add_argument(
-        "--rate", type=float, default=0.0, help="`cpu` at this many requests/s instead of a closed loop"
+        "--rate", type=float, default=1000.0, help="requests/s of `cpu` (default %(default)s)"
     )
     parser.add_argument("--requests", type=int, help=f"requests of `memory` (default {_FULL['requests']:,})")
     parser.add_argument(

@@ -1,6 +1,8 @@
 """CPU per plain request and per streamed chunk, of the whole process tree of each peer, in alternating rounds.
 
-Per request: CPU of the window / answers completed in it; closed loop of `connections` keep-alive clients, 1.7 KB chat bodies.
+Per request: CPU of the window / answers completed in it, 1.7 KB chat bodies, every peer under the same load of `rate` requests/s. The bars
+hold there. In a closed loop of `connections` keep-alive clients, shown without bars, a peer that is twice as fast also gets twice the
+load, and with it more events per wake-up of its loop: that compares different work.
 Per chunk: `arithmetic.cpu_per_chunk` over a window of `STREAMS` concurrent streams of `CHUNKS` content chunks on average, one chunk per
 `STEP_MS` and stream; a stream is charged as one plain request of the same peer and round, the rest is shared by the chunks.
 Every peer keeps running for the whole measurement; the order of the peers turns by one with every round.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -36,7 +39,8 @@ _RATIO_BARS = {
     ("chunk", "nginx"): figures.CHUNK_OVER_NGINX,
 }
 _METHODS = {
-    "request": "{clients}, 1.7 KB body, not streamed",
+    "request": "open loop at {rate:,.0f} requests/s, 1.7 KB body, not streamed",
+    "request at full speed": "closed loop of {connections} clients, 1.7 KB body, not streamed",
     "chunk": f"{STREAMS} streams of {CHUNKS} chunks, one per {STEP_MS:.0f} ms each; less one plain request per stream",
 }
 
@@ -52,7 +56,6 @@ def measure_cpu(
     rate: float,
     progress: Callable[[str], None],
 ) -> list[Figure]:
-    """`rate` > 0 sends plain requests at that fixed rate instead of in a closed loop."""
     peers = [subject, *others]
     costs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     speeds: defaultdict[str, list[float]] = defaultdict(list)
@@ -64,24 +67,25 @@ def measure_cpu(
         for turn in range(rounds):
             for peer in peers[turn % len(peers) :] + peers[: turn % len(peers)]:
                 port, pid = places[peer.name]
-                plain = run_job(
-                    Job(port=port, seconds=seconds, connections=connections, rate=rate, watch_pid=pid)
-                )
+                job = Job(port=port, seconds=seconds, connections=connections, rate=rate, watch_pid=pid)
+                plain = run_job(job)
                 per_request = plain.cpu_seconds / plain.requests
+                flat_out = run_job(replace(job, rate=0.0))
+                at_full_speed = flat_out.cpu_seconds / flat_out.requests
                 streamed = _streamed(port, pid, seconds)
                 streams = streamed.chunks / CHUNKS
                 per_chunk = cpu_per_chunk(streamed.cpu_seconds, streams, per_request, streamed.chunks)
                 costs["request", peer.name].append(per_request * 1e6)
+                costs["request at full speed", peer.name].append(at_full_speed * 1e6)
                 costs["chunk", peer.name].append(per_chunk * 1e6)
-                speeds[peer.name].append(plain.requests / plain.seconds)
+                speeds[peer.name].append(flat_out.requests / flat_out.seconds)
                 progress(
-                    f"cpu round {turn + 1}/{rounds} {peer.name:12} {per_request * 1e6:7.1f} us/request "
-                    f"{per_chunk * 1e6:6.1f} us/chunk  ({plain.requests / plain.seconds:,.0f} requests/s, "
-                    f"{plain.cpu_seconds:.1f} + {streamed.cpu_seconds:.1f} CPU s, "
-                    f"{_coalesced(streamed):.1%} of chunks coalesced, starved {plain.starved_share:.0%})"
+                    f"cpu round {turn + 1}/{rounds} {peer.name:12} {per_request * 1e6:7.1f} us/request, "
+                    f"{at_full_speed * 1e6:6.1f} at {speeds[peer.name][-1]:,.0f}/s, {per_chunk * 1e6:6.1f} us/chunk "
+                    f"({_coalesced(streamed):.1%} of chunks coalesced, starved {plain.starved_share:.0%})"
                 )
-    clients = f"open loop at {rate:,.0f} requests/s" if rate else f"closed loop of {connections} clients"
-    return _figures(subject, others, costs, speeds, clients)
+    methods = {kind: method.format(rate=rate, connections=connections) for kind, method in _METHODS.items()}
+    return _figures(subject, others, costs, speeds, methods)
 
 
 def _streamed(port: int, pid: int, seconds: float) -> Outcome:
@@ -102,14 +106,17 @@ def _figures(
     others: Sequence[Peer],
     costs: dict[tuple[str, str], list[float]],
     speeds: dict[str, list[float]],
-    clients: str,
+    methods: dict[str, str],
 ) -> list[Figure]:
     found = []
-    for kind in ("request", "chunk"):
-        method = _METHODS[kind].format(clients=clients)
+    for kind, method in methods.items():
         for peer in (subject, *others):
             values = costs[kind, peer.name]
-            reached = f"{median(speeds[peer.name]):,.0f} requests/s in a " if kind == "request" else ""
+            reached = (
+                f"{median(speeds[peer.name]):,.0f} requests/s in a "
+                if kind == "request at full speed"
+                else ""
+            )
             found.append(
                 Figure(
                     topic="CPU",

@@ -17,6 +17,8 @@ from typing import Any
 # vLLM takes the part after the first "-" from `x-request-id`, which a gateway sets, so it may look like anything.
 _ID = re.compile(r"(chatcmpl-tool-|chatcmpl-|cmpl-|modelperm-|call_|resp_|msg_|rs_|fc_).+|()[0-9a-f]{32}")
 _TIMES = frozenset({"created", "created_at", "completed_at"})
+# xgrammar puts the time of day into its complaint about a schema.
+_CLOCK = re.compile(r"\[\d\d:\d\d:\d\d\]")
 # Numbers the events of a stream, and where the events part is chance.
 _COUNTERS = frozenset({"sequence_number"})
 # Headers of one connection or one server, of the length of the ids, and those that a gateway adds.
@@ -58,8 +60,9 @@ def masked(value: Any) -> Any:
         }
     if isinstance(value, list):
         return [masked(inner) for inner in value]
-    if isinstance(value, str) and (found := _ID.fullmatch(value)):
-        return (found[1] or "") + "*"
+    if isinstance(value, str):
+        found = _ID.fullmatch(value)
+        return (found[1] or "") + "*" if found else _CLOCK.sub("[*]", value)
     return value
 
 

@@ -64,7 +64,7 @@ def test_a_message_may_quote_anything_a_client_sent(message: str) -> None:
 def test_the_official_client_knows_the_shape() -> None:
     body = json.loads(refusal_answer(Refused(Refusal.UNKNOWN_MODEL, "no", "model"))[2])
     error = openai.APIError("no", request=None, body=body["error"])  # type: ignore[arg-type]  # not looked at
-    assert (error.message, error.type, error.param, error.code) == ("no", "NotFoundError", "model", 404)
+    assert (error.message, error.type, error.param, error.code) == ("no", "NotFoundError", "model", "404")
 
 
 def test_a_refusal_is_an_exception_with_its_message() -> None:

@@ -241,16 +241,15 @@ async def test_an_answers_headers_cannot_smuggle_a_second_answer() -> None:
     both = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     long = b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000 + b"\r\ncontent-length: 0\r\n\r\n"
     many = b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300 + b"content-length: 0\r\n\r\n"
-    for raw in (
-        both,
-        long,
-        many,
-        b"SSH-2.0-OpenSSH\r\n\r\n",
-        b"HTTP/1.1 101 Switching\r\nupgrade: x\r\n\r\n",
-    ):
-        async with Backend(lambda _, raw=raw: Script(chunks=[raw], framing=Framing.RAW)) as backend:  # type: ignore[misc]
-            async with running(backend) as gateway:
-                answer = await gateway.post({})
-                assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_broke"), raw[
-                    :40
-                ]
+    said = [b""]
+
+    def script(_: Request) -> Script:
+        return Script(chunks=said, framing=Framing.RAW)
+
+    switching = b"HTTP/1.1 101 Switching\r\nupgrade: x\r\n\r\n"
+    for said[0] in (both, long, many, switching, b"SSH-2.0-OpenSSH\r\n\r\n"):
+        async with Backend(script) as backend, running(backend) as gateway:
+            answer = await gateway.post({})
+            assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_broke"), said[0][
+                :40
+            ]

@@ -57,7 +57,7 @@ class NamedAsyncioLoop(asyncio.SelectorEventLoop):
         return await super().getaddrinfo(host, port, **kinds)
 
 
-class NamedUvloop(uvloop.Loop):  # type: ignore[misc]  # uvloop is not typed for mypy here
+class NamedUvloop(uvloop.Loop):
     def __init__(self) -> None:
         super().__init__()
         self.names: dict[str, Answer] = {}

@@ -84,7 +84,7 @@ async def failure_of(asking: Coroutine[Any, Any, object]) -> UpstreamFailure:
 async def until(condition: Callable[[], bool]) -> None:
     """For what has no event to wait for: looked at once per turn of the loop."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # nothing tells of it
             await asyncio.sleep(0)
 
 

@@ -63,13 +63,16 @@ async def leaves_nothing(backend: Backend, pool: ConnectionPool) -> AsyncIterato
 async def test_leaving_while_the_name_is_resolved() -> None:
     names = names_of_running_loop()
     names.names["engine.test"] = asyncio.Event()
-    async with Backend() as backend, pool_to(f"http://engine.test:{backend.port}") as pool:
-        async with leaves_nothing(backend, pool):
-            task = asyncio.create_task(fetch(pool))
-            await until(lambda: names.asked["engine.test"] == 1)
-            assert pool.busy == 1
-            await cancelled(task)
-            names.names["engine.test"] = ["127.0.0.1"]
+    async with (
+        Backend() as backend,
+        pool_to(f"http://engine.test:{backend.port}") as pool,
+        leaves_nothing(backend, pool),
+    ):
+        task = asyncio.create_task(fetch(pool))
+        await until(lambda: names.asked["engine.test"] == 1)
+        assert pool.busy == 1
+        await cancelled(task)
+        names.names["engine.test"] = ["127.0.0.1"]
 
 
 async def test_leaving_while_connecting() -> None:

@@ -201,7 +201,10 @@ async def test_a_second_answer_in_one_piece_with_the_first_is_nobodys(cut: int) 
 @pytest.mark.parametrize("first", [CHUNKED + b"3\r\none\r\n0\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"])
 @pytest.mark.parametrize("second", [EVIL, EVIL[:9], b"HTTP/1.1 103 Hints\r\n\r\n", b"junk", b"0\r\n\r\n"])
 async def test_whatever_follows_an_answer_ends_the_connection(first: bytes, second: bytes) -> None:
-    async with Backend(in_turn(raw(first + second), raw(plain(b"good")))) as backend, pool_to(backend) as pool:
+    async with (
+        Backend(in_turn(raw(first + second), raw(plain(b"good")))) as backend,
+        pool_to(backend) as pool,
+    ):
         await fetch(pool)
         assert await fetch(pool) == (200, b"good")
         assert used(backend) == [0, 1]

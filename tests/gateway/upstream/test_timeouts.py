@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -135,7 +134,7 @@ async def _read(reading: asyncio.Task[bytes]) -> object:
 async def test_an_answer_that_keeps_coming_is_bound_by_no_gap() -> None:
     timeouts = TimeoutSettings(first_byte_seconds=3, gap_seconds=3, total_seconds=100)
     gates = [Gate() for _ in range(20)]
-    chunks = list(itertools.chain(*((gate, b"data") for gate in gates)))
+    chunks = [part for gate in gates for part in (gate, b"data")]
     script = Script(framing=Framing.CHUNKED, chunks=chunks)
     async with (
         Backend(lambda _: script) as backend,
@@ -153,7 +152,7 @@ async def test_comments_that_only_keep_a_stream_alive_are_no_first_byte_and_no_p
     timeouts = TimeoutSettings(first_byte_seconds=3, gap_seconds=3, total_seconds=100)
     gates = [Gate() for _ in range(10)]
     for first in ([], [b"data: x\n\n"]):
-        chunks = [*first, *itertools.chain(*((gate, b": ping\n\n") for gate in gates))]
+        chunks = [*first, *(part for gate in gates for part in (gate, b": ping\n\n"))]
         script = Script(framing=Framing.CHUNKED, chunks=chunks, ending=Ending.SILENT)
         async with (
             Backend(lambda _, script=script: script) as backend,  # type: ignore[misc]
@@ -177,7 +176,7 @@ async def test_comments_that_only_keep_a_stream_alive_are_no_first_byte_and_no_p
 async def test_the_whole_takes_no_longer_than_total_seconds_however_lively_it_is() -> None:
     timeouts = TimeoutSettings(first_byte_seconds=3, gap_seconds=3, total_seconds=10)
     gates = [Gate() for _ in range(10)]
-    chunks = list(itertools.chain(*((gate, b"data") for gate in gates)))
+    chunks = [part for gate in gates for part in (gate, b"data")]
     script = Script(framing=Framing.CHUNKED, chunks=chunks)
     async with (
         Backend(lambda _: script) as backend,
@@ -239,7 +238,10 @@ async def test_an_engine_that_stops_taking_the_upload_is_given_up_after_first_by
 async def test_the_wait_for_a_first_byte_begins_with_the_requests_last_byte() -> None:
     timeouts = TimeoutSettings(first_byte_seconds=5, gap_seconds=5, total_seconds=100)
     gate = Gate()
-    async with Backend(lambda _: Script(before_head=gate)) as backend, pool_to(backend, timeouts=timeouts) as pool:
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        pool_to(backend, timeouts=timeouts) as pool,
+    ):
         task = asyncio.create_task(fetch(pool, post_head(BIG_BODY), BIG_BODY))
         exchange = await backend.exchange()
         await shifted().advance(4)
