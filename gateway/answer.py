@@ -21,6 +21,7 @@ _BODILESS = (204, 304)
 class Answer(RequestResponseCycle):
     _held_head = b""
     _until_close = False
+    _bodiless = False
 
     async def receive(self) -> Any:
         if (
@@ -50,7 +51,10 @@ class Answer(RequestResponseCycle):
         assert not self.response_started, "an answer has one head"
         self.response_started = True
         self.waiting_for_100_continue = False
-        chunked = self.scope["method"] != "HEAD" and status not in _BODILESS
+        chunked = True
+        if self.scope["method"] == "HEAD" or status in _BODILESS:
+            self._bodiless = True  # whatever length its head announces: that of the body it stands for
+            chunked = False
         lines = [STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status]
         for name, value in headers:
             if name == b"content-length":
@@ -82,7 +86,7 @@ class Answer(RequestResponseCycle):
             self._held_head = b""
         if self.chunked_encoding:
             data = head + self._chunk(body, more_body)
-        elif self.scope["method"] == "HEAD":
+        elif self._bodiless:
             data = head
         else:
             data = head + body if head else body

@@ -18,6 +18,7 @@ from typing import Any
 from gateway.body import Receive
 from gateway.errors import Refused
 from gateway.front import DEPARTURE, Cause, FrontProtocol
+from policies.terms import Refusal
 
 
 class ClientGone(Exception):
@@ -76,7 +77,10 @@ class Departure:
             raise ending from None
 
     def _client_gone(self, cause: Cause) -> None:
-        self._end(ClientGone(cause))
+        if cause is Cause.BODY_TIMEOUT:
+            self._end(Refused(Refusal.BODY_TIMEOUT, "The request's body stopped coming"))
+        else:
+            self._end(ClientGone(cause))
 
     def _end(self, ending: Exception) -> None:
         if self._ending is None:

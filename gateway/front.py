@@ -36,7 +36,7 @@ _TRAILERS: Any = deque(maxlen=0)
 
 
 class Cause(StrEnum):
-    """Why a client's connection ended before its answer."""
+    """Why a client will not get its answer."""
 
     CLIENT_LEFT = "client_left"
     CLIENT_STALLED = "client_stalled"
@@ -288,9 +288,11 @@ class FrontProtocol(HttpToolsProtocol):
         if self._body_open:
             due = self._since + settings.body_gap_seconds
             if now >= due:
-                # The request is running: its receive() sees the end of the connection, and nothing can be answered half-way.
-                self._cause = Cause.BODY_TIMEOUT
-                self.transport.abort()
+                self._body_open = False
+                if self.on_departure is not None and not self.cycle.response_started:
+                    self.on_departure(Cause.BODY_TIMEOUT)  # the proxy answers 408
+                else:
+                    self.transport.abort()
                 return
         elif self._is_answering:
             due = now + min(settings.keep_alive_seconds, settings.header_seconds, settings.body_gap_seconds)

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | requests_total | counter | business lane pool backend route status | requests ended; status is 1xx..5xx, or `none` where the client left before an answer |
 | refusals_total | counter | reason | answers made here instead of by an engine |
-| aborts_total | counter | cause | clients that left, stalled or never sent their body; requests cut at shutdown |
+| aborts_total | counter | cause | clients that left or stalled before their answer ended |
 | cut_answers_total | counter | backend | answers that began and could not be finished |
 | retries_total | counter | backend | attempts that failed there and were taken to another backend |
 | tokens_total | counter | pool kind | prompt, cached and completion tokens that engines reported |

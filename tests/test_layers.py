@@ -72,7 +72,9 @@ def mutable_globals(source: str) -> list[str]:
         if isinstance(node, ast.Assign) and isinstance(
             node.value, ast.List | ast.Set | ast.Dict | ast.ListComp
         ):
-            found += [name.id for name in node.targets if isinstance(name, ast.Name) and not name.id.isupper()]
+            found += [
+                name.id for name in node.targets if isinstance(name, ast.Name) and not name.id.isupper()
+            ]
     return found
 
 
@@ -131,16 +133,16 @@ def test_nothing_that_is_shipped_imports_the_tests() -> None:
 
 def calls(tree: ast.AST) -> set[str]:
     return {
-        node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 
 
 def test_only_the_composition_root_makes_the_parts_of_the_gateway() -> None:
     makers = {
         part: {
-            path.relative_to(ROOT).as_posix()
-            for path in sources("gateway")
-            if part in calls(parsed(path))
+            path.relative_to(ROOT).as_posix() for path in sources("gateway") if part in calls(parsed(path))
         }
         for part in ADAPTERS
     }

@@ -17,7 +17,9 @@ MESSAGES = st.text(st.characters(), max_size=40)
 
 
 @given(st.sampled_from(Refusal), MESSAGES, st.none() | st.sampled_from(["model"]))
-def test_a_refusal_is_a_json_answer_that_names_its_reason(reason: Refusal, message: str, param: str | None) -> None:
+def test_a_refusal_is_a_json_answer_that_names_its_reason(
+    reason: Refusal, message: str, param: str | None
+) -> None:
     status, headers, body = refusal_answer(Refused(reason, message, param))
     error = {"message": message, "type": error_type(reason), "param": param, "code": STATUS_OF[reason]}
     assert json.loads(body) == {"error": error}

@@ -20,7 +20,9 @@ def form(*parts: bytes, boundary: bytes = BOUNDARY) -> bytes:
     return b"".join(b"--%b\r\n%b\r\n" % (boundary, one) for one in parts) + b"--%b--\r\n" % boundary
 
 
-def model(value: bytes = b"tiny", disposition: bytes = b'Content-Disposition: form-data; name="model"') -> bytes:
+def model(
+    value: bytes = b"tiny", disposition: bytes = b'Content-Disposition: form-data; name="model"'
+) -> bytes:
     return part(value, disposition)
 
 
@@ -91,7 +93,15 @@ def test_a_value_may_be_empty_or_hold_line_ends() -> None:
 
 NOISE = st.lists(
     st.sampled_from(
-        [b"\r\n", b"--", b"\r\n--", b"Content-Disposition: form-data; ", b'name="model"', b"\r\n\r\n", BOUNDARY[:-1]]
+        [
+            b"\r\n",
+            b"--",
+            b"\r\n--",
+            b"Content-Disposition: form-data; ",
+            b'name="model"',
+            b"\r\n\r\n",
+            BOUNDARY[:-1],
+        ]
     )
     | st.binary(max_size=4)
 ).map(b"".join)

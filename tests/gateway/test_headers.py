@@ -101,9 +101,14 @@ def test_what_connection_names_is_of_this_hop_in_both_directions(
 
 
 @given(HEADERS)
-def test_no_stopped_name_is_ever_in_the_head_of_an_attempt_but_where_the_gateway_makes_it(headers: Pairs) -> None:
+def test_no_stopped_name_is_ever_in_the_head_of_an_attempt_but_where_the_gateway_makes_it(
+    headers: Pairs,
+) -> None:
     named = {
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
+        token.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for token in value.split(b",")
     }
     head = head_of(forwarded(headers))
     made = [(b"host", b"engine:8000"), (b"content-length", b"5"), (b"x-request-id", b"id-1")]
@@ -135,7 +140,10 @@ def test_a_request_without_a_body_has_no_length() -> None:
 @given(HEADERS, st.booleans())
 def test_an_engines_headers_reach_the_client_but_for_those_of_its_own_hop(headers: Pairs, drop: bool) -> None:
     named = {
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
+        token.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for token in value.split(b",")
     }
     stopped = HOP_BY_HOP | named | {b"x-request-id"} | ({b"content-length"} if drop else set())
     assert answer_headers(headers, drop) == [pair for pair in headers if pair[0] not in stopped]

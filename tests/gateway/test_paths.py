@@ -74,8 +74,19 @@ CLOSED = [path for path in CONTROL if path.startswith("/v1/")]
 @pytest.mark.parametrize("path", CLOSED)
 def test_a_control_path_does_not_exist_in_any_spelling(path: str) -> None:
     first = f"/v1/%{ord(path[4]):02x}{path[5:]}"
-    spellings = [path + "/", path + "//", path + ";x=1", path + "%00", path + "%2f", path + "%3b", first, first.upper()]
-    spellings += [path.replace("/v1/", prefix) for prefix in ("//v1/", "/v1//", "/v1/./", "/v1/x/../", "/v1/%2e/")]
+    spellings = [
+        path + "/",
+        path + "//",
+        path + ";x=1",
+        path + "%00",
+        path + "%2f",
+        path + "%3b",
+        first,
+        first.upper(),
+    ]
+    spellings += [
+        path.replace("/v1/", prefix) for prefix in ("//v1/", "/v1//", "/v1/./", "/v1/x/../", "/v1/%2e/")
+    ]
     for spelling in spellings:
         found = route(spelling)
         assert found is None, spelling
@@ -114,12 +125,16 @@ SEGMENT = st.sampled_from(
 
 
 @given(
-    st.lists(SEGMENT | st.text(st.characters(max_codepoint=0x7E, min_codepoint=0x21), max_size=4), max_size=6),
+    st.lists(
+        SEGMENT | st.text(st.characters(max_codepoint=0x7E, min_codepoint=0x21), max_size=4), max_size=6
+    ),
     st.sampled_from(["/v1/", "/", "/v1"]),
     st.sampled_from(["GET", "POST"]),
 )
 @example(["..", "metrics"], "/v1/", "GET")
-def test_a_path_that_passes_means_the_same_to_every_server(segments: list[str], start: str, method: str) -> None:
+def test_a_path_that_passes_means_the_same_to_every_server(
+    segments: list[str], start: str, method: str
+) -> None:
     raw = quote(start + "/".join(segments), safe="/%\\;:@!$&'()*+,=~?#[]\"<>^`{|}")
     path = unquote(raw)
     if route_of(path, raw.encode(), method) is None:

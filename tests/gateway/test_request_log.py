@@ -101,7 +101,7 @@ async def test_text_that_a_client_chose_can_neither_break_a_line_nor_command_a_t
 
 
 async def test_printable_text_of_any_script_is_left_alone() -> None:
-    [line] = lines(await written(ended(path="/模型/é \"quoted\" \\", model="😀")))
+    [line] = lines(await written(ended(path='/模型/é "quoted" \\', model="😀")))
     assert (line["path"], line["model"]) == ('/模型/é "quoted" \\', "😀")
 
 
@@ -121,7 +121,9 @@ async def test_lines_are_written_without_waiting_for_the_end() -> None:
     assert loop_is_free and arrived.is_set()
 
 
-@pytest.mark.parametrize("failure", [BrokenPipeError(), OSError(28, "no space"), ValueError("write to closed file")])
+@pytest.mark.parametrize(
+    "failure", [BrokenPipeError(), OSError(28, "no space"), ValueError("write to closed file")]
+)
 async def test_a_write_that_fails_costs_its_lines_and_not_the_log(failure: Exception) -> None:
     out: list[bytes] = []
     tried = threading.Event()

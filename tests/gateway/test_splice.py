@@ -31,7 +31,7 @@ def loaded(text: bytes) -> list[tuple[str, Any]]:
 @example(b'{"model":"a","model":"b"}', "model")
 @example(b'{"x":{"model":"inner"},"model":"outer","y":[{"model":1}]}', "model")
 @example(b'{"\\u006dodel":"escaped"}', "model")
-@example(b' { } ', "model")
+@example(b" { } ", "model")
 @example(b'{"a":"}","model" : "\\"}" , "b":-0.0}', "model")
 @example(b'{"model":{}}', "model")
 @example(b'{"x":"\\\\","model":[1,{"model":2}]}\n', "model")

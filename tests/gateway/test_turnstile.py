@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -57,9 +57,9 @@ async def is_served(gate: Turnstile) -> bool:
         return in_flight(gate) > 0
 
 
-async def refusal(coroutine: Coroutine[Any, Any, Any]) -> Refused:
+async def refusal(ending: Awaitable[Any]) -> Refused:
     with pytest.raises(Refused) as caught:
-        await coroutine
+        await ending
     return caught.value
 
 
@@ -279,6 +279,7 @@ def test_a_grant_in_the_tick_of_the_timeout_is_used_if_it_came_first_and_given_b
         assert runner.run(main()) == result
 
 
+@pytest.mark.timeout(240)  # seconds on a quiet machine
 async def test_no_slot_is_lost_in_twenty_thousand_rounds_of_releases_and_cancellations() -> None:
     """One slot and three waiters; in each round the slot comes back and some waiters leave, in any order and number of ticks."""
     chance = random.Random(20250601)

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-import uvloop
+
+from tests.gateway.upstream.loops import NamedUvloop
 
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": NamedUvloop}

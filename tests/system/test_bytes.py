@@ -347,3 +347,18 @@ async def test_no_bookkeeping_of_the_gateway_enters_a_body() -> None:
         headers = [(b"x-headrace-session", b"s"), (b"x-priority", b"emergency"), (b"x-request-id", b"r")]
         answer = await gateway.post({"model": "m", "messages": []}, headers=headers)
         assert (answer.status, answer.body) == (200, b"{}")
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_without_a_body_may_announce_the_length_it_stands_for(status: int) -> None:
+    raw = b"HTTP/1.1 %d x\r\ncontent-length: 1234\r\n\r\n" % status
+    async with (
+        Backend(lambda _: Script(chunks=[raw], framing=Framing.RAW)) as backend,
+        running(backend) as gateway,
+        await gateway.connect() as connection,
+    ):
+        for _ in range(3):
+            await connection.send(client.request("GET", "/v1/files/1"))
+            answer = await connection.read_answer()
+            assert (answer.status, answer.body, answer.complete) == (status, b"", True)
+        assert len({exchange.connection for exchange in backend.exchanges}) == 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gateway.settings import BackendSettings, TimeoutSettings, UpstreamSettings
 from gateway.upstream.client import Exchange, Upstream
+from gateway.upstream.endpoint import Endpoint, ProtocolT
 from gateway.upstream.failures import FirstByteTimeout, ResponseBroken
 from policies.terms import BackendId
 from tests.backend import Backend, Ending, Gate, Script
 from tests.gateway.upstream.loops import names_of_running_loop
-from tests.gateway.upstream.pools import GET, failure_of, fetch, plain, raw, read_all, until
+from tests.gateway.upstream.pools import GET, cancelled, failure_of, fetch, plain, raw, read_all, until
 
 A, B = BackendId("a"), BackendId("b")
 UPSTREAM, TIMEOUTS = UpstreamSettings(), TimeoutSettings()
@@ -75,6 +77,46 @@ async def test_a_lease_on_a_backend_that_is_retired_before_its_exchange_is_still
         await backend.until(lambda: not backend.connections)
 
 
+async def test_a_retired_pool_is_forgotten_by_the_next_configuration_that_finds_it_idle() -> None:
+    gate = Gate()
+    async with Backend(lambda _: Script(chunks=[b"body"], before_head=gate)) as backend:
+        upstream = Upstream()
+        upstream.configure([(A, BackendSettings(url=backend.url))], UPSTREAM, TIMEOUTS)
+        pool = upstream.pool(A)
+        task = asyncio.create_task(fetch(pool))
+        await backend.exchange()
+        for _ in range(3):
+            upstream.configure([], UPSTREAM, TIMEOUTS)
+            assert upstream.pool(A) is pool
+        gate.set()
+        assert await task == (200, b"body")
+        upstream.configure([], UPSTREAM, TIMEOUTS)
+        with pytest.raises(KeyError):
+            upstream.pool(A)
+        await backend.until(lambda: not backend.connections)
+
+
+async def test_a_backend_that_is_retired_and_comes_back_starts_anew_beside_its_old_exchange() -> None:
+    gate = Gate()
+    scripts = [Script(chunks=[b"old"], before_head=gate), Script(chunks=[b"new"])]
+    async with Backend(lambda _: scripts.pop(0)) as backend:
+        upstream = Upstream()
+        backends = [(A, BackendSettings(url=backend.url))]
+        upstream.configure(backends, UPSTREAM, TIMEOUTS)
+        old = upstream.pool(A)
+        task = asyncio.create_task(fetch(old))
+        await backend.exchange()
+        upstream.configure([], UPSTREAM, TIMEOUTS)
+        upstream.configure(backends, UPSTREAM, TIMEOUTS)
+        assert upstream.pool(A) is not old
+        assert await fetch(upstream.pool(A)) == (200, b"new")
+        gate.set()
+        assert await task == (200, b"old")
+        await backend.until(lambda: len(backend.connections) == upstream.pool(A).idle == 1)
+        upstream.close()
+        await backend.until(lambda: not backend.connections)
+
+
 async def test_new_timeouts_and_bounds_hold_for_the_next_exchange() -> None:
     async with Backend(lambda _: Script(before_head=Gate())) as backend:
         upstream = Upstream()
@@ -127,6 +169,35 @@ async def test_closing_ends_what_is_idle_and_what_is_busy_when_it_is_done() -> N
             upstream.close()
             assert pool.busy == 1
             assert await read_all(answer) == b"y"
+        assert (pool.busy, pool.idle) == (0, 0)
+        await backend.until(lambda: not backend.connections)
+
+
+class GatedEndpoint(Endpoint):
+    def __init__(self, url: str) -> None:
+        super().__init__(BackendSettings(url=url), 30)
+        self.asked = 0
+        self.gate = Gate()
+
+    async def connect(self, factory: Callable[[], ProtocolT], connect_seconds: float) -> ProtocolT:
+        self.asked += 1
+        await self.gate.wait()
+        return await super().connect(factory, connect_seconds)
+
+
+async def test_who_is_still_connecting_when_all_is_closed_is_served_and_keeps_nothing() -> None:
+    async with Backend() as backend:
+        upstream = Upstream()
+        upstream.configure([(A, BackendSettings(url=backend.url))], UPSTREAM, TIMEOUTS)
+        pool = upstream.pool(A)
+        pool.endpoint = endpoint = GatedEndpoint(backend.url)
+        leaving, staying = (asyncio.create_task(fetch(pool)) for _ in range(2))
+        await until(lambda: endpoint.asked == 2)
+        upstream.close()
+        await cancelled(leaving)
+        assert pool.busy == 1
+        endpoint.gate.set()
+        assert (await staying)[0] == 200
         assert (pool.busy, pool.idle) == (0, 0)
         await backend.until(lambda: not backend.connections)
 

@@ -1,0 +1,400 @@
+"""Each setting does something: `HELD_BY` names, for every field of `gateway.settings`, a test that fails when the field is ignored.
+
+Where a short limit and its default both end in seconds, a second gateway with the default, begun earlier, shows which of the two held.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import trustme
+
+from gateway.server import Server
+from gateway.settings import (
+    BackendSettings,
+    LogSettings,
+    PoolSettings,
+    ProbeSettings,
+    QueueSettings,
+    ServerSettings,
+    Settings,
+    TimeoutSettings,
+    UpstreamSettings,
+)
+from gateway.upstream.client import Exchange, Upstream
+from policies.terms import BackendId
+from tests import client
+from tests.backend import Backend, Gate, Script
+from tests.emulator.running import nothing_came, until
+from tests.gateway.upstream.loops import names_of_running_loop
+from tests.gateway_process import free_port
+from tests.running import CHAT, Running, one_pool, running, running_with
+
+ROOT = Path(__file__).parents[1]
+HERE = "system/test_settings.py"
+FRONT = "system/test_front.py"
+FAILURES = "system/test_failures.py"
+RULES = "gateway/test_configuration.py"
+
+HELD_BY = {
+    "ServerSettings.host": (HERE, "test_host_and_port_are_where_it_listens"),
+    "ServerSettings.port": (HERE, "test_host_and_port_are_where_it_listens"),
+    "ServerSettings.max_body_mb": (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),
+    "ServerSettings.max_header_kb": (HERE, "test_max_header_kb_bounds_a_head"),
+    "ServerSettings.header_seconds": (HERE, "test_header_seconds_bound_a_slow_head"),
+    "ServerSettings.body_gap_seconds": (
+        FRONT,
+        "test_a_body_that_stops_coming_ends_the_connection_and_is_counted",
+    ),
+    "ServerSettings.stall_seconds": (
+        "system/test_disconnects.py",
+        "test_clients_that_do_not_read_are_cut_off_and_hold_little_memory",
+    ),
+    "ServerSettings.keep_alive_seconds": (
+        FRONT,
+        "test_a_connection_serves_many_requests_and_is_closed_after_its_idle_time",
+    ),
+    "ServerSettings.drain_seconds": (HERE, "test_drain_seconds_bound_what_runs_at_the_end"),
+    "ServerSettings.cors_origins": (
+        FRONT,
+        "test_with_cors_a_preflight_needs_no_backend_and_errors_carry_the_headers",
+    ),
+    "TimeoutSettings.connect_seconds": (HERE, "test_connect_seconds_bound_the_wait_for_a_connection"),
+    "TimeoutSettings.first_byte_seconds": (
+        FAILURES,
+        "test_a_time_limit_before_the_first_byte_is_a_504_that_names_itself",
+    ),
+    "TimeoutSettings.gap_seconds": (
+        FAILURES,
+        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
+    ),
+    "TimeoutSettings.total_seconds": (
+        FAILURES,
+        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
+    ),
+    "UpstreamSettings.max_connections": (FAILURES, "test_more_requests_than_upstream_connections_get_503"),
+    "UpstreamSettings.max_idle_connections": (HERE, "test_max_idle_connections_bound_what_is_kept"),
+    "UpstreamSettings.idle_seconds": (HERE, "test_idle_seconds_end_a_kept_connection"),
+    "UpstreamSettings.resolve_seconds": (HERE, "test_resolve_seconds_bound_the_trust_in_an_address"),
+    "ProbeSettings.interval_seconds": (HERE, "test_interval_seconds_lie_between_probes"),
+    "ProbeSettings.timeout_seconds": (HERE, "test_timeout_seconds_bound_a_probe"),
+    "ProbeSettings.failures": (HERE, "test_so_many_failures_take_a_backend_out"),
+    "QueueSettings.max_waiting": (HERE, "test_max_waiting_bounds_the_queue"),
+    "QueueSettings.max_wait_seconds": (HERE, "test_max_wait_seconds_bound_the_wait"),
+    "RetrySettings.max_retries": (FAILURES, "test_attempts_are_bound_by_the_setting_and_by_the_backends"),
+    "LogSettings.requests": (HERE, "test_the_request_log_can_be_switched_off"),
+    "BackendSettings.url": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "BackendSettings.name": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "BackendSettings.api_key": (
+        "system/test_headers.py",
+        "test_a_backends_own_key_takes_the_place_of_the_clients",
+    ),
+    "BackendSettings.ca_file": (HERE, "test_ca_file_verifies_requests_and_probes"),
+    "WindowSettings.max": (HERE, "test_max_waiting_bounds_the_queue"),
+    "PoolSettings.name": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "PoolSettings.role": (RULES, "test_values_take_the_place_of_defaults"),
+    "Settings.aliases": (
+        "system/test_models.py",
+        "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",
+    ),
+}
+
+
+def leaves(record: Any) -> set[str]:
+    """Every field of `record` and of the records in it that is not itself a record."""
+    found: set[str] = set()
+    hints = get_type_hints(record)
+    for field in fields(record):
+        inner = [one for one in _parts(hints[field.name]) if is_dataclass(one)]
+        found |= {leaf for one in inner for leaf in leaves(one)}
+        if not inner:
+            found.add(f"{record.__name__}.{field.name}")
+    return found
+
+
+def _parts(hint: Any) -> list[Any]:
+    arguments = get_args(hint) if isinstance(hint, UnionType) or get_args(hint) else ()
+    return [part for argument in arguments for part in _parts(argument)] or [hint]
+
+
+def test_every_setting_is_held_by_a_test_that_exists() -> None:
+    assert HELD_BY.keys() == leaves(Settings)
+    for setting, (file, name) in HELD_BY.items():
+        tree = ast.parse((ROOT / file).read_text())
+        tests = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+        ]
+        assert len(tests) == 1, f"{setting}: {file} has no {name}"
+
+
+@asynccontextmanager
+async def running_beside(settings: Callable[[Backend], Settings]) -> AsyncIterator[tuple[Running, Running]]:
+    """A gateway with every default, and then one with `settings`, each in front of a backend of its own."""
+    async with (
+        Backend() as one,
+        Backend() as two,
+        running(one) as patient,
+        running_with(settings(two)) as short,
+    ):
+        yield patient, short
+
+
+async def test_host_and_port_are_where_it_listens() -> None:
+    async with Backend() as backend:
+        port = free_port("::1")
+        log: list[bytes] = []
+        server = Server(one_pool([backend], server=ServerSettings(host="::1", port=port)), None, log.append)
+        await server.listen()
+        assert (await client.send(port, client.request("GET", "/readyz"), "::1")).status == 200
+        with pytest.raises(ConnectionRefusedError):
+            await client.connect(port)
+        await server.drain()
+
+
+async def test_max_header_kb_bounds_a_head() -> None:
+    async with Backend() as backend:
+        for kilobytes, sizes in {1: [(600, 200), (1100, 431)], 128: [(100_000, 200), (140_000, 431)]}.items():
+            server = ServerSettings(port=0, max_header_kb=kilobytes)
+            async with running(backend, server=server) as gateway:
+                for size, status in sizes:
+                    assert (await gateway.get("/readyz", (b"x-long", b"x" * size))).status == status
+
+
+async def test_header_seconds_bound_a_slow_head() -> None:
+    server = ServerSettings(port=0, header_seconds=0.05)
+    async with (
+        running_beside(lambda backend: one_pool([backend], server=server)) as (patient, short),
+        await patient.connect() as waiting,
+        await short.connect() as ended,
+    ):
+        await waiting.send(b"GET / HT")
+        await ended.send(b"GET / HT")
+        assert (await ended.read_answer()).status == 408
+        assert nothing_came(waiting)
+
+
+async def test_drain_seconds_bound_what_runs_at_the_end() -> None:
+    async with Backend(lambda _: Script(before_head=Gate())) as backend:
+        server = ServerSettings(port=0, drain_seconds=0)
+        async with running(backend, server=server) as gateway:
+            held = await gateway.begin({})
+            await backend.exchange()
+            await gateway.server.drain()
+            assert (await held.read_answer()).status == 503
+            held.close()
+        gate = Gate()
+        backend.script = lambda _: Script(before_head=gate, chunks=[b"late"])
+        async with running(backend, server=replace(server, drain_seconds=3600)) as gateway:
+            held = await gateway.begin({})
+            await backend.exchange(1)
+            draining = asyncio.create_task(gateway.server.drain())
+            await until(lambda: gateway.gateway.is_draining)
+            gate.set()
+            assert (await held.read_answer()).body == b"late"
+            await draining
+            held.close()
+
+
+async def test_connect_seconds_bound_the_wait_for_a_connection() -> None:
+    """Nobody answers the TLS handshake; with the default of 2 s the other gateway still waits for it."""
+    never = ProbeSettings(interval_seconds=3600, timeout_seconds=600)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        async with (
+            running(url, probed=False, probes=never) as patient,
+            running(url, probed=False, probes=never, timeouts=TimeoutSettings(connect_seconds=0.05)) as short,
+            await patient.begin({}) as waiting,
+        ):
+            await until(lambda: patient.in_flight() == [1])
+            answer = await short.post({})
+            assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_unreachable")
+            assert b"within 0.05 s" in answer.body
+            assert nothing_came(waiting)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+async def test_max_idle_connections_bound_what_is_kept(most: int) -> None:
+    gate = Gate()
+    upstream = UpstreamSettings(max_idle_connections=most, idle_seconds=3600)
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        running(backend, upstream=upstream) as gateway,
+    ):
+        held = [await gateway.begin({}) for _ in range(5)]
+        await backend.exchange(4)
+        gate.set()
+        for connection in held:
+            assert (await connection.read_answer()).status == 200
+            connection.close()
+        await until(gateway.is_quiet)
+        assert gateway.metric("headrace_upstream_connections", state="idle") == most
+
+
+async def test_idle_seconds_end_a_kept_connection() -> None:
+    def settings(backend: Backend) -> Settings:
+        return one_pool([backend], upstream=UpstreamSettings(idle_seconds=0.05))
+
+    def kept(gateway: Running) -> float:
+        return gateway.metric("headrace_upstream_connections", state="idle")
+
+    async with running_beside(settings) as (patient, short):
+        for gateway in (patient, short):
+            assert (await gateway.post({})).status == 200
+        await until(lambda: kept(short) == 0)
+        assert kept(patient) == 1
+
+
+async def test_resolve_seconds_bound_the_trust_in_an_address() -> None:
+    loop = names_of_running_loop()
+    loop.names["engine.test"] = ["127.0.0.1"]
+    async with Backend() as backend:
+        settings = BackendSettings(url=f"http://engine.test:{backend.port}")
+        for trusted, asked in ((3600.0, 1), (0.0, 3)):
+            loop.asked.clear()
+            upstream, id = Upstream(), BackendId("e")
+            rules = UpstreamSettings(resolve_seconds=trusted, max_idle_connections=0)
+            upstream.configure([(id, settings)], rules, TimeoutSettings())
+            for _ in range(3):
+                async with Exchange(
+                    upstream.pool(id), b"GET / HTTP/1.1\r\nhost: e\r\n\r\n", b"", True
+                ) as answer:
+                    assert answer.status == 200
+            assert loop.asked["engine.test"] == asked
+            upstream.close()
+
+
+async def test_interval_seconds_lie_between_probes() -> None:
+    async with (
+        Backend(record_probes=True) as rare,
+        Backend(record_probes=True) as often,
+        running(rare),
+        running(often, probes=ProbeSettings(interval_seconds=0.05)),
+    ):
+        await often.until(lambda: len(often.exchanges) >= 9)
+        assert len(rare.exchanges) == 3, "version, health, models"
+
+
+async def test_timeout_seconds_bound_a_probe() -> None:
+    silent = Backend(record_probes=True)
+    silent.probes["/version"] = Script(before_head=Gate())
+    patience, haste = ProbeSettings(failures=1), ProbeSettings(failures=1, timeout_seconds=0.05)
+    async with silent, running(silent, probed=False, probes=patience) as patient:
+        await silent.exchange()
+        async with running(silent, probed=False, probes=haste) as short:
+            await until(lambda: short.present() == [False])
+            assert patient.present() == [True]
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_so_many_failures_take_a_backend_out(failures: int) -> None:
+    probes = ProbeSettings(interval_seconds=0.05, failures=failures)
+    async with Backend(record_probes=True) as ill, running(ill, probes=probes) as gateway:
+        ill.probes["/health"] = Script(status=500)
+        await until(lambda: gateway.present() == [False])
+        answers = [exchange.script.status for exchange in ill.exchanges if exchange.script]
+        assert answers.count(500) == failures
+
+
+async def test_max_waiting_bounds_the_queue() -> None:
+    gate = Gate()
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        running(backend, window=2, queue=QueueSettings(max_waiting=1)) as gateway,
+    ):
+        held = [await gateway.begin({}) for _ in range(3)]
+        await until(lambda: gateway.gateway.router.waiting == 1)
+        assert gateway.in_flight() == [2], "the window's size"
+        answer = await gateway.post({})
+        assert (answer.status, answer.value(b"x-headrace-reason")) == (503, b"queue_full")
+        assert answer.value(b"retry-after")
+        gate.set()
+        for connection in held:
+            assert (await connection.read_answer()).status == 200
+            connection.close()
+
+
+async def test_max_wait_seconds_bound_the_wait() -> None:
+    queue = QueueSettings(max_wait_seconds=0.05)
+    gate = Gate()
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        running(backend, window=1) as patient,
+        running(backend, window=1, queue=queue) as short,
+    ):
+        held = [await gateway.begin({}) for gateway in (patient, short) for _ in range(2)]
+        await backend.exchange(1)
+        answer = await asyncio.wait_for(first_of(held), client.WAIT_SECONDS)
+        assert (answer.status, answer.value(b"x-headrace-reason")) == (504, b"queue_timeout")
+        assert (patient.gateway.router.waiting, short.gateway.router.waiting) == (1, 0)
+        gate.set()
+        for connection in held:
+            connection.close()
+
+
+async def first_of(connections: list[client.Connection]) -> client.Answer:
+    """The answer that comes first; the others go on waiting."""
+    reading = [asyncio.create_task(connection.read_answer()) for connection in connections]
+    done, others = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.wait(others)
+    return done.pop().result()
+
+
+async def test_the_request_log_can_be_switched_off() -> None:
+    async with Backend() as backend:
+        for wanted in (True, False):
+            async with running(backend, log=LogSettings(requests=wanted)) as gateway:
+                assert (await gateway.post({})).status == 200
+            assert len(gateway.log) == int(wanted), "what was left is written at the end"
+
+
+async def test_names_and_urls_of_pools_and_backends_say_where_a_request_went() -> None:
+    async with Backend(models=["a"]) as one, Backend(models=["b"]) as two:
+        pools = (
+            PoolSettings(name="first", backends=(BackendSettings(url=one.url, name="gpu-1"),)),
+            PoolSettings(name="second", backends=(BackendSettings(url=f"{two.url}/prefix/"),)),
+        )
+        two.probes |= {f"/prefix{path}": script for path, script in two.probes.items()}
+        async with running_with(Settings(pools=pools, server=ServerSettings(port=0))) as gateway:
+            unnamed = two.url.removeprefix("http://")
+            for model, place in (
+                ("a", "pool=first;backend=gpu-1;"),
+                ("b", f"pool=second;backend={unnamed};"),
+            ):
+                route = (await gateway.post({"model": model})).value(b"x-headrace-route") or b""
+                assert place in route.decode()
+            assert (one.exchanges[0].request.target, two.exchanges[0].request.target) == (
+                CHAT,
+                f"/prefix{CHAT}",
+            )
+            assert gateway.metric("headrace_requests_total", pool="first", backend="gpu-1") == 1
+
+
+async def test_ca_file_verifies_requests_and_probes(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(server_side)
+    async with Backend(tls=server_side) as backend:
+        for ca_file, present in ((str(tmp_path / "ca.pem"), True), ("", False)):
+            backends = (BackendSettings(url=backend.url, ca_file=ca_file),)
+            settings = Settings(
+                pools=(PoolSettings(name="p", backends=backends),), server=ServerSettings(port=0)
+            )
+            async with running_with(settings) as gateway:
+                assert gateway.present() == [present]
+                assert (await gateway.post({})).status == (200 if present else 503)
+    assert len(backend.exchanges) == 1
