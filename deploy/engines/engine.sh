@@ -76,8 +76,15 @@ install_model() {
     echo "$digest" >"$model/.built-by"
 }
 
+explain_failure() {
+    [ "$1" = 0 ] && return
+    echo "installing $engine $release failed (status $1). If pip found no package above, it looks in the wrong" >&2
+    echo "place: set PIP_INDEX_URL, or PIP_FIND_LINKS / PIP_EXTRA_INDEX_URL for torch's CPU build. All releases: $constraints" >&2
+}
+
 install() {
     (
+        trap 'explain_failure $?' EXIT
         flock 9 # two test runs may ask at once
         install_engine
         install_model

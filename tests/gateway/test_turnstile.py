@@ -11,7 +11,7 @@ import pytest
 
 from gateway.errors import Refused
 from gateway.turnstile import Turnstile
-from policies.terms import BackendId, PoolName, Refusal
+from policies.terms import BackendId, PoolName, Refusal, Verdict
 from routing.decision import Lease
 from routing.fleet import BackendPlan
 from routing.router import Router, Rules
@@ -233,6 +233,20 @@ async def test_a_refusal_in_the_tick_of_the_cancellation_owes_nothing() -> None:
             await visit.task
         gate.leave(holder.lease)
         assert holder.lease.backend.in_flight == 0 and gate.router.waiting == 0
+
+
+async def test_a_slot_that_came_free_between_the_move_and_the_wait_for_it_is_used() -> None:
+    gate = turnstile()
+    rules = gate.router.rules
+    gate.router.configure([BackendPlan(BackendId(id), PoolName("p"), 1) for id in ("b", "c")], rules)
+    failed, other = LeaseHolder(gate).lease, LeaseHolder(gate).lease
+    assert not gate.move(failed, Verdict.IGNORED, False, True)
+    assert gate.move(failed, Verdict.FAULT, False, True)
+    gate.leave(other)
+    await gate.resume(failed)
+    assert failed.backend is other.backend
+    gate.leave(failed)
+    assert in_flight(gate) == 0 and gate.router.waiting == 0
 
 
 class ManualTimeouts(asyncio.SelectorEventLoop):

@@ -7,6 +7,7 @@ import random
 import re
 import string
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -115,7 +116,7 @@ async def test_no_client_can_choose_a_label_however_many_paths_models_and_method
     def script(_: Request) -> Script:
         return json_script({}, status=draw.choice([200, 204, 304, 400, 404, 418, 429, 500, 503, 599, 799]))
 
-    allowed = {
+    allowed: dict[str, set[Any]] = {
         "business": {"default"},
         "lane": set(Lane),
         "pool": {"", "default"},

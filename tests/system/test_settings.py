@@ -209,15 +209,20 @@ async def test_drain_seconds_bound_what_runs_at_the_end() -> None:
 
 async def test_connect_seconds_bound_the_wait_for_a_connection() -> None:
     """Nobody answers the TLS handshake; with the default of 2 s the other gateway still waits for it."""
-    never = ProbeSettings(interval_seconds=3600, timeout_seconds=600)
+    once = ProbeSettings(interval_seconds=3600, timeout_seconds=0.05, failures=100)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         async with (
-            running(url, probed=False, probes=never) as patient,
-            running(url, probed=False, probes=never, timeouts=TimeoutSettings(connect_seconds=0.05)) as short,
+            running(url, probed=False, probes=once) as patient,
+            running(url, probed=False, probes=once, timeouts=TimeoutSettings(connect_seconds=0.05)) as short,
             await patient.begin({}) as waiting,
         ):
             await until(lambda: patient.in_flight() == [1])
+            await until(
+                lambda: all(
+                    one.probe_failures for gateway in (patient, short) for one in gateway.gateway.router.fleet
+                )
+            )
             answer = await short.post({})
             assert (answer.status, answer.value(b"x-headrace-reason")) == (502, b"backend_unreachable")
             assert b"within 0.05 s" in answer.body
