@@ -33,6 +33,8 @@ class Kind(StrEnum):
 class Route:
     kind: Kind
     methods: frozenset[str]
+    is_known: bool = True
+    """Whether a body that is not of `kind` may be refused here: what an engine's other paths take is the engine's to say."""
 
 
 _POST = frozenset({"POST", "OPTIONS"})
@@ -87,7 +89,7 @@ _CONTROL = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/l
 _CONTROL_ENDINGS = ("/render", "/derender", "/abort_requests")
 
 _BELOW_V1 = Route(Kind.OTHER, _ANY)
-_BELOW_V1_JSON = Route(Kind.JSON, _ANY)
+_BELOW_V1_JSON = Route(Kind.JSON, _ANY, is_known=False)
 
 
 def route_of(path: str, raw_path: bytes, method: str) -> Route | None:

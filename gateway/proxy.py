@@ -59,6 +59,7 @@ class Request:
         "body",
         "content_length",
         "headers",
+        "is_known",
         "keep_usage_back",
         "kind",
         "method",
@@ -70,6 +71,7 @@ class Request:
     def __init__(self, scope: Any, route: Route, record: Record) -> None:
         self.method: str = scope["method"]
         self.kind = route.kind
+        self.is_known = route.is_known
         query: bytes = scope["query_string"]
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
@@ -92,7 +94,12 @@ class Request:
             return
         if not body and self.kind is Kind.JSON:
             return  # some calls have none, as `/v1/responses/{id}/cancel`
-        self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
+        try:
+            self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
+        except Refused:
+            if self.is_known:
+                raise
+            return
         self.model = aliases.get(self.view.model, self.view.model)
         self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)
 

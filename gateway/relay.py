@@ -23,7 +23,7 @@ from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
 from gateway.upstream.connection import Connection
-from gateway.upstream.failures import ResponseBroken
+from gateway.upstream.failures import ResponseBroken, UpstreamFailure
 from policies.terms import Refusal, Verdict
 from routing.decision import Lease
 
@@ -133,6 +133,10 @@ class Relay:
                     await send({"type": "http.response.body", "body": rest, "more_body": True})
                 raise ResponseBroken("the engine ended its stream without finishing the answer")
             await send({"type": "http.response.body", "body": rest, "more_body": False})
+        except UpstreamFailure:
+            if held := reader.take_finish():
+                await send({"type": "http.response.body", "body": held, "more_body": True})
+            raise
         finally:
             record.usage = reader.usage
             if reader.done and reader.error is None:

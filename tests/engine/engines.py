@@ -26,7 +26,7 @@ MODEL = "tiny"
 SCRIPT = Path(__file__).parents[2] / "deploy" / "engines" / "engine.sh"
 # Download and unpacking of 3 GB took 2 to 3 minutes where it was measured.
 INSTALL_SECONDS = 900
-# Measured: 21 s idle, 78 s on a busy machine.
+# Measured: 21 s idle, 145 s on a busy machine.
 START_SECONDS = 240
 # vLLM waits for clients for ever; by now all are closed and it ends in 1 to 5 s.
 STOP_SECONDS = 15

@@ -149,7 +149,10 @@ def test_what_no_engine_takes_for_a_request_is_a_bad_request(body: bytes) -> Non
         (b'{"stream":1}', View()),
         (b'{"stream":true,"stream_options":null}', View(lacks_usage=True, has_options=True)),
         (b'{"stream":true,"stream_options":{}}', View(lacks_usage=True, has_options=True)),
-        (b'{"stream":true,"stream_options":{"include_usage":false}}', View(lacks_usage=True, has_options=True)),
+        (
+            b'{"stream":true,"stream_options":{"include_usage":false}}',
+            View(lacks_usage=True, has_options=True),
+        ),
         (b'{"stream":true,"stream_options":{"include_usage":true}}', View(has_options=True)),
         (b'{"stream":true,"stream_options":{"continuous_usage_stats":true}}', View(has_options=True)),
         (b'{"stream":true,"stream_options":"all"}', View(has_options=True)),

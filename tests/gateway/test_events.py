@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any, NamedTuple
 
 import pytest
@@ -64,12 +66,50 @@ def test_a_captured_stream_passes_unchanged_and_is_read_the_same_wherever_it_is_
 def test_of_a_captured_stream_only_the_usage_event_is_kept_back(capture: Capture) -> None:
     stream = capture.answer_body
     kept = read([stream], keep_usage_back=True)
-    events = stream.split(b"\n\n")
-    expected = [event for event in events if not (b'"choices":[]' in event and b'"prompt_tokens"' in event)]
+    expected: list[bytes] = []
+    for event in stream.split(b"\n\n"):
+        if b'"choices":[]' not in event or b'"prompt_tokens"' not in event:
+            expected.append(event)
+        elif fingerprint := re.search(rb',"system_fingerprint":"[^"]*"', event):
+            assert b'"system_fingerprint"' not in expected[-1], "vLLM puts it into the last event alone"
+            expected[-1] = expected[-1][:-1] + fingerprint[0] + b"}"
     assert kept.passed == b"\n\n".join(expected)
     assert kept._replace(passed=b"") == read([stream])._replace(passed=b"")
     size = 1 + len(stream) // 2000
     assert read([stream[at : at + size] for at in range(0, len(stream), size)], keep_usage_back=True) == kept
+
+
+@pytest.mark.parametrize("engine", captures.ENGINES)
+def test_a_stream_with_usage_kept_back_is_what_the_engine_sends_unasked(engine: str) -> None:
+    """But for id and time, and the tokens of another run: the keys of each event, and its place."""
+    asked, unasked = (
+        next(one for one in STREAMS if one.engine == engine and one.name == name)
+        for name in ("stream-usage", "stream")
+    )
+    kept = read([asked.answer_body], keep_usage_back=True).passed
+
+    def shapes(stream: bytes) -> list[list[str] | bytes]:
+        events = [event.removeprefix(b"data: ") for event in stream.split(b"\n\n") if event]
+        return [event if event == b"[DONE]" else list(json.loads(event)) for event in events]
+
+    assert shapes(kept) == shapes(unasked.answer_body)
+
+
+def test_the_event_with_the_finish_reason_waits_for_the_next_one_and_is_not_lost() -> None:
+    usage = USAGE[:-1] + b',"system_fingerprint":"v1"}\n\n'
+    reader = EventReader(keep_usage_back=True)
+    assert reader.feed(TOKEN) == TOKEN
+    assert reader.feed(STOP) == b""
+    assert reader.feed(usage) == STOP[:-3] + b',"system_fingerprint":"v1"}\n\n'
+    assert reader.feed(DONE) == DONE
+
+    for following in (DONE, TOKEN, USAGE + b"\n\n"):
+        kept = read([STOP, following], keep_usage_back=True)
+        assert kept.passed == STOP + (b"" if following.startswith(USAGE) else following)
+    reader = EventReader(keep_usage_back=True)
+    assert (reader.feed(STOP), reader.take_finish(), reader.take_finish()) == (b"", STOP, b"")
+    assert read([STOP], keep_usage_back=True).passed == STOP
+    assert EventReader(keep_usage_back=False).feed(STOP) == STOP
 
 
 @settings(deadline=None, max_examples=300)

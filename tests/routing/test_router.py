@@ -118,6 +118,14 @@ def test_models_that_share_a_backend_share_its_slots_in_order_of_arrival() -> No
     assert served == tickets
 
 
+def test_slots_that_come_free_together_are_shared_in_order_of_arrival_too() -> None:
+    router = router_of(1)
+    leased(router.arrive("x", 0.0))
+    tickets = [waiting(router.arrive(model, 0.0)) for model in "xxyxyz"]
+    router.configure(plans(5), router.rules)
+    assert [ticket for ticket, _ in router.pump(0.0)] == tickets[:4]
+
+
 def test_a_full_model_never_blocks_another() -> None:
     router = router_of(1, 1)
     router.learn_models(BackendId("b0"), frozenset({"x"}))

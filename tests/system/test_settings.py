@@ -1,20 +1,17 @@
-"""Each setting does something: `HELD_BY` names, for every field of `gateway.settings`, a test that fails when the field is ignored.
+"""What each setting does, as far as the tests of its part do not show it; `test_every_setting` has the whole table.
 
 Where a short limit and its default both end in seconds, a second gateway with the default, begun earlier, shows which of the two held.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_type_hints
 
 import pytest
 import trustme
@@ -39,104 +36,6 @@ from tests.emulator.running import nothing_came, until
 from tests.gateway.upstream.loops import names_of_running_loop
 from tests.gateway_process import free_port
 from tests.running import CHAT, Running, one_pool, running, running_with
-
-ROOT = Path(__file__).parents[1]
-HERE = "system/test_settings.py"
-FRONT = "system/test_front.py"
-FAILURES = "system/test_failures.py"
-RULES = "gateway/test_configuration.py"
-
-HELD_BY = {
-    "ServerSettings.host": (HERE, "test_host_and_port_are_where_it_listens"),
-    "ServerSettings.port": (HERE, "test_host_and_port_are_where_it_listens"),
-    "ServerSettings.max_body_mb": (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),
-    "ServerSettings.max_header_kb": (HERE, "test_max_header_kb_bounds_a_head"),
-    "ServerSettings.header_seconds": (HERE, "test_header_seconds_bound_a_slow_head"),
-    "ServerSettings.body_gap_seconds": (
-        FRONT,
-        "test_a_body_that_stops_coming_ends_the_connection_and_is_counted",
-    ),
-    "ServerSettings.stall_seconds": (
-        "system/test_disconnects.py",
-        "test_clients_that_do_not_read_are_cut_off_and_hold_little_memory",
-    ),
-    "ServerSettings.keep_alive_seconds": (
-        FRONT,
-        "test_a_connection_serves_many_requests_and_is_closed_after_its_idle_time",
-    ),
-    "ServerSettings.drain_seconds": (HERE, "test_drain_seconds_bound_what_runs_at_the_end"),
-    "ServerSettings.cors_origins": (
-        FRONT,
-        "test_with_cors_a_preflight_needs_no_backend_and_errors_carry_the_headers",
-    ),
-    "TimeoutSettings.connect_seconds": (HERE, "test_connect_seconds_bound_the_wait_for_a_connection"),
-    "TimeoutSettings.first_byte_seconds": (
-        FAILURES,
-        "test_a_time_limit_before_the_first_byte_is_a_504_that_names_itself",
-    ),
-    "TimeoutSettings.gap_seconds": (
-        FAILURES,
-        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
-    ),
-    "TimeoutSettings.total_seconds": (
-        FAILURES,
-        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
-    ),
-    "UpstreamSettings.max_connections": (FAILURES, "test_more_requests_than_upstream_connections_get_503"),
-    "UpstreamSettings.max_idle_connections": (HERE, "test_max_idle_connections_bound_what_is_kept"),
-    "UpstreamSettings.idle_seconds": (HERE, "test_idle_seconds_end_a_kept_connection"),
-    "UpstreamSettings.resolve_seconds": (HERE, "test_resolve_seconds_bound_the_trust_in_an_address"),
-    "ProbeSettings.interval_seconds": (HERE, "test_interval_seconds_lie_between_probes"),
-    "ProbeSettings.timeout_seconds": (HERE, "test_timeout_seconds_bound_a_probe"),
-    "ProbeSettings.failures": (HERE, "test_so_many_failures_take_a_backend_out"),
-    "QueueSettings.max_waiting": (HERE, "test_max_waiting_bounds_the_queue"),
-    "QueueSettings.max_wait_seconds": (HERE, "test_max_wait_seconds_bound_the_wait"),
-    "RetrySettings.max_retries": (FAILURES, "test_attempts_are_bound_by_the_setting_and_by_the_backends"),
-    "LogSettings.requests": (HERE, "test_the_request_log_can_be_switched_off"),
-    "BackendSettings.url": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
-    "BackendSettings.name": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
-    "BackendSettings.api_key": (
-        "system/test_headers.py",
-        "test_a_backends_own_key_takes_the_place_of_the_clients",
-    ),
-    "BackendSettings.ca_file": (HERE, "test_ca_file_verifies_requests_and_probes"),
-    "WindowSettings.max": (HERE, "test_max_waiting_bounds_the_queue"),
-    "PoolSettings.name": (HERE, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
-    "PoolSettings.role": (RULES, "test_values_take_the_place_of_defaults"),
-    "Settings.aliases": (
-        "system/test_models.py",
-        "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",
-    ),
-}
-
-
-def leaves(record: Any) -> set[str]:
-    """Every field of `record` and of the records in it that is not itself a record."""
-    found: set[str] = set()
-    hints = get_type_hints(record)
-    for field in fields(record):
-        inner = [one for one in _parts(hints[field.name]) if is_dataclass(one)]
-        found |= {leaf for one in inner for leaf in leaves(one)}
-        if not inner:
-            found.add(f"{record.__name__}.{field.name}")
-    return found
-
-
-def _parts(hint: Any) -> list[Any]:
-    arguments = get_args(hint) if isinstance(hint, UnionType) or get_args(hint) else ()
-    return [part for argument in arguments for part in _parts(argument)] or [hint]
-
-
-def test_every_setting_is_held_by_a_test_that_exists() -> None:
-    assert HELD_BY.keys() == leaves(Settings)
-    for setting, (file, name) in HELD_BY.items():
-        tree = ast.parse((ROOT / file).read_text())
-        tests = [
-            node
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
-        ]
-        assert len(tests) == 1, f"{setting}: {file} has no {name}"
 
 
 @asynccontextmanager
