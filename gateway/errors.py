@@ -18,6 +18,20 @@ from policies.terms import Refusal
 Headers = list[tuple[bytes, bytes]]
 
 
+_CLOSING = frozenset(
+    {
+        Refusal.MALFORMED_HTTP,
+        Refusal.HEAD_TIMEOUT,
+        Refusal.HEAD_TOO_LARGE,
+        Refusal.TARGET_TOO_LONG,
+        Refusal.BODY_TOO_LARGE,
+        Refusal.BODY_TIMEOUT,
+        Refusal.SHUTTING_DOWN,
+    }
+)
+"""The connection ends with these: part of the request is unread, or the process is."""
+
+
 class Refused(Exception):
     """Raised inside the gateway where a request ends without an engine's answer; caught by the proxy alone."""
 
@@ -51,8 +65,8 @@ def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
     retry_after = retry_after_seconds(reason)
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))
-    if reason in (Refusal.BODY_TOO_LARGE, Refusal.BODY_TIMEOUT, Refusal.SHUTTING_DOWN):
-        headers.append((b"connection", b"close"))  # unread body, or a process about to end
+    if reason in _CLOSING:
+        headers.append((b"connection", b"close"))
     return status, headers, body
 
 

@@ -61,8 +61,8 @@ class EventReader:
 
     __slots__ = (
         "_counted",
-        "_finish",
         "_fingerprint",
+        "_finish",
         "_keep_usage_back",
         "_last",
         "_pending",

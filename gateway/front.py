@@ -20,12 +20,13 @@ from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.answer import Answer
-from gateway.errors import error_body
+from gateway.errors import Refused, refusal_answer
 from gateway.settings import ServerSettings
+from policies.terms import Refusal
 
 DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
@@ -43,14 +44,6 @@ class Cause(StrEnum):
     BODY_TIMEOUT = "body_timeout"
 
 
-_PHRASES = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    414: b"URI Too Long",
-    431: b"Request Header Fields Too Large",
-}
-
-
 class _Overdue(Exception):
     """A bound was passed inside a parser callback."""
 
@@ -66,10 +59,12 @@ class FrontProtocol(HttpToolsProtocol):
         settings: ServerSettings,
         draining: Callable[[], bool],
         loop: asyncio.AbstractEventLoop,
+        count_refusal: Callable[[Refusal], None] = lambda reason: None,
     ) -> None:
         super().__init__(config, server_state, {}, loop)
         self.settings = settings
         self.draining = draining
+        self._count_refusal = count_refusal
         self.on_departure: Callable[[Cause], None] | None = None
         self._extensions: dict[str, Any] = {DEPARTURE: self}
         self._head_limit = int(settings.max_header_kb * 1024)
@@ -81,7 +76,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._timer_at = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._cause = Cause.CLIENT_LEFT
-        self._refusal: tuple[int, str] | None = None
+        self._refusal: tuple[Refusal, str] | None = None
         self._awaits_first = True
 
     # --- connection -----------------------------------------------------------------------------------------------------
@@ -118,8 +113,8 @@ class FrontProtocol(HttpToolsProtocol):
                 self.handle_websocket_upgrade()
             return
         except httptools.HttpParserError as error:
-            status, message = self._refusal or (400, f"This is not a valid HTTP request: {error}")
-            self._refuse(status, message)
+            malformed = (Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {error}")
+            self._refuse(*(self._refusal or malformed))
             return
         if self._head_open:
             if self._head_bytes:
@@ -130,7 +125,7 @@ class FrontProtocol(HttpToolsProtocol):
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
         if self._head_bytes > self._head_limit:
-            self._refuse(431, self._too_many_header_bytes())
+            self._refuse(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
         elif self._head_bytes == latest_bytes and not self._awaits_first:
             self._since = self.loop.time()
             self._arm(self._since + self.settings.header_seconds)
@@ -138,16 +133,17 @@ class FrontProtocol(HttpToolsProtocol):
     def _too_many_header_bytes(self) -> str:
         return f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, reason: Refusal, message: str) -> None:
         """Answer what never became a whole request; where that would cut into an answer, close only."""
         if self.transport.is_closing():
             return
+        self._count_refusal(reason)
         if self._is_answering and (self._head_open or self.pipeline or self.cycle.response_started):
             self.transport.abort()
             return
-        body = error_body(message, "invalid_request_error", status)
-        head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head % (status, _PHRASES[status], len(body)) + body)
+        status, headers, body = refusal_answer(Refused(reason, message))
+        fields = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        self.transport.write(STATUS_LINE[status] + fields + b"\r\n" + body)
         self.transport.close()
 
     @property
@@ -177,7 +173,7 @@ class FrontProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > MAX_TARGET_BYTES:
-            self._exceed(414, f"The request's target exceeds {MAX_TARGET_BYTES} bytes")
+            self._exceed(Refusal.TARGET_TOO_LONG, f"The request's target exceeds {MAX_TARGET_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -189,10 +185,10 @@ class FrontProtocol(HttpToolsProtocol):
         """To the byte: what was read with the end of the head may be body."""
         fields_bytes = sum(len(name) + len(value) + 4 for name, value in self.headers)
         if fields_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
-            self._exceed(431, self._too_many_header_bytes())
+            self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
-    def _exceed(self, status: int, message: str) -> None:
-        self._refusal = (status, message)
+    def _exceed(self, reason: Refusal, message: str) -> None:
+        self._refusal = (reason, message)
         raise _Overdue(message)
 
     def on_headers_complete(self) -> None:
@@ -206,7 +202,7 @@ class FrontProtocol(HttpToolsProtocol):
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         if version not in _VERSIONS:
-            self._exceed(400, f"HTTP/{version} is not spoken here")
+            self._exceed(Refusal.MALFORMED_HTTP, f"HTTP/{version} is not spoken here")
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
         if parser.should_upgrade() and self._should_upgrade():
@@ -300,9 +296,8 @@ class FrontProtocol(HttpToolsProtocol):
             due = self._since + settings.header_seconds
             if now >= due:
                 if self._head_bytes:
-                    self._refuse(
-                        408, f"The request's head did not arrive within {settings.header_seconds:g} s"
-                    )
+                    limit = f"{settings.header_seconds:g} s"
+                    self._refuse(Refusal.HEAD_TIMEOUT, f"The request's head did not arrive within {limit}")
                 else:
                     self.transport.close()
                 return

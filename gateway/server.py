@@ -99,8 +99,14 @@ class Server:
         config.load()
 
         def front() -> FrontProtocol:
+            gateway = self.gateway
             return FrontProtocol(
-                config, self._state, self.gateway.settings.server, lambda: self.gateway.is_draining, loop
+                config,
+                self._state,
+                gateway.settings.server,
+                lambda: gateway.is_draining,
+                loop,
+                gateway.telemetry.refused,
             )
 
         self._listener = await loop.create_server(front, server.host, server.port, backlog=_BACKLOG)

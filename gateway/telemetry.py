@@ -39,6 +39,7 @@ from prometheus_client.registry import Collector
 from gateway.record import Outcome, Record
 from gateway.series import Latency, PoolSeries, Series
 from gateway.upstream.client import Upstream
+from policies.terms import Refusal
 from routing.router import Router
 
 _LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
@@ -125,7 +126,11 @@ class Telemetry:
         elif record.outcome is Outcome.CUT:
             self._cut.labels(record.backend).inc()
         if record.reason is not None:
-            self._refusals.labels(record.reason.value).inc()
+            self.refused(record.reason)
+
+    def refused(self, reason: Refusal) -> None:
+        """An answer of the gateway's own; the front calls it for what never became a request."""
+        self._refusals.labels(reason.value).inc()
 
     def retried(self, backend: str) -> None:
         self._retries.labels(backend).inc()

@@ -1,7 +1,7 @@
 """Status and retry advice of each refusal.
 
 Decides: the HTTP status, the OpenAI error type and whether a client may try again, for every member of `Refusal`.
-400/404/405/413 are the client's to mend; 408 is a body that never came; 502 is a backend that failed this request; 503 is a fleet that
+400/404/405/413/414/431 are the client's to mend; 408 is a request that never came in full; 502 is a backend that failed this request; 503 is a fleet that
 is short, broken or leaving; 504 is an admitted request that ran out of time.
 
 Limit: `retry_after_seconds` is a constant per reason until a drain rate is measured.
@@ -12,12 +12,16 @@ from __future__ import annotations
 from policies.terms import Refusal
 
 STATUS_OF: dict[Refusal, int] = {
+    Refusal.MALFORMED_HTTP: 400,
     Refusal.BAD_REQUEST: 400,
     Refusal.UNKNOWN_PATH: 404,
     Refusal.UNKNOWN_MODEL: 404,
     Refusal.METHOD_NOT_ALLOWED: 405,
+    Refusal.HEAD_TIMEOUT: 408,
     Refusal.BODY_TIMEOUT: 408,
     Refusal.BODY_TOO_LARGE: 413,
+    Refusal.TARGET_TOO_LONG: 414,
+    Refusal.HEAD_TOO_LARGE: 431,
     Refusal.INTERNAL: 500,
     Refusal.BACKEND_UNREACHABLE: 502,
     Refusal.BACKEND_BROKE: 502,

@@ -37,6 +37,10 @@ class Verdict(StrEnum):
 class Refusal(StrEnum):
     """Why the gateway itself answers instead of an engine. `STATUS_OF` in `policies.refusals` gives each one's status."""
 
+    MALFORMED_HTTP = "malformed_http"
+    HEAD_TIMEOUT = "head_timeout"
+    HEAD_TOO_LARGE = "head_too_large"
+    TARGET_TOO_LONG = "target_too_long"
     BAD_REQUEST = "bad_request"
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"

@@ -36,7 +36,9 @@ def test_a_refusal_is_a_json_answer_that_names_its_reason(
 @pytest.mark.parametrize("reason", Refusal)
 def test_the_connection_ends_only_where_it_cannot_be_used_again(reason: Refusal) -> None:
     _, headers, _ = refusal_answer(Refused(reason, "m"))
-    ends = reason in (Refusal.BODY_TOO_LARGE, Refusal.BODY_TIMEOUT, Refusal.SHUTTING_DOWN)
+    unread = {Refusal.BODY_TOO_LARGE, Refusal.BODY_TIMEOUT, Refusal.HEAD_TIMEOUT}
+    unreadable = {Refusal.MALFORMED_HTTP, Refusal.HEAD_TOO_LARGE, Refusal.TARGET_TOO_LONG}
+    ends = reason in unread | unreadable | {Refusal.SHUTTING_DOWN}
     assert ((b"connection", b"close") in headers) == ends
 
 

@@ -210,6 +210,7 @@ async def test_an_endless_chunked_body_is_cut_off() -> None:
         async def feed() -> None:
             while True:
                 await connection.send(encode_chunk(b" " * 60_000), more=True)
+                await asyncio.sleep(0)  # to a connection that is closed, sending does not yield
 
         feeding = asyncio.create_task(feed())
         assert refusal(await connection.read_answer())[0] == 413
@@ -329,3 +330,28 @@ async def test_with_cors_a_browser_can_read_a_stream_and_the_gateways_headers() 
         assert (answer.body, answer.complete) == (b"data: [DONE]\n\n", True)
         assert answer.value(b"access-control-allow-origin") in (b"*", b"https://a.example")
         assert b"x-headrace-route" in (answer.value(b"access-control-expose-headers") or b"")
+
+
+async def test_what_the_front_refuses_has_a_reason_and_is_counted() -> None:
+    server = ServerSettings(port=0, max_header_kb=1, header_seconds=0.05)
+    heads = {
+        "malformed_http": b"NOT HTTP\r\n\r\n",
+        "head_too_large": client.request("GET", "/healthz", [(b"x-long", b"a" * 2000)]),
+        "target_too_long": b"GET /" + b"a" * 17_000 + b" HTTP/1.1\r\n\r\n",
+        "head_timeout": b"GET /healthz HTTP/1.1\r\n",
+    }
+    async with Backend() as backend, running(backend, server=server) as gateway:
+        for reason, raw in heads.items():
+            answer = await gateway.send(raw)
+            assert answer.value(b"x-headrace-reason") == reason.encode()
+            assert gateway.metric("headrace_refusals_total", reason=reason) == 1
+
+
+async def test_a_body_that_is_no_json_passes_on_a_path_that_is_the_engines_to_know() -> None:
+    form = (b"Content-Type", b"multipart/form-data; boundary=x")
+    body = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n\x00\xff\r\n--x--\r\n'
+    async with Backend() as backend, running(backend) as gateway:
+        for raw in (body, b"[1]", b'{"model":'):
+            answer = await gateway.send(client.request("POST", "/v1/files", [form], raw))
+            assert answer.status == 200
+        assert [exchange.request.body for exchange in backend.exchanges] == [body, b"[1]", b'{"model":']
