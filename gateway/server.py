@@ -50,6 +50,7 @@ class Server:
         self._reloading: asyncio.Task[None] | None = None
         self._reload_again = False
         self._listener: asyncio.Server | None = None
+        self._config: Config | None = None
         self.gateway = Gateway(settings, write_log)
         self.port = 0
 
@@ -93,10 +94,11 @@ class Server:
             date_header=False,
             proxy_headers=False,
             ws=WebSocketFront,
-            ws_max_size=int(server.max_body_mb * 1024 * 1024),
+            ws_max_size=_max_message_bytes(self._settings),
             ws_per_message_deflate=False,
         )
         config.load()
+        self._config = config
 
         def front() -> FrontProtocol:
             gateway = self.gateway
@@ -186,6 +188,11 @@ class Server:
         old = self._settings.server
         if (settings.server.host, settings.server.port) != (old.host, old.port):
             _logger.warning("server.host and server.port take effect at the next start")
+
+
+def _max_message_bytes(settings: Settings) -> int:
+    """Of a WebSocket: one message is what a body is elsewhere."""
+    return int(settings.server.max_body_mb * 1024 * 1024)
 
 
 def run(settings: Settings, reload: Load | None) -> int:

@@ -9,7 +9,6 @@ from typing import NewType
 BackendId = NewType("BackendId", str)
 PoolName = NewType("PoolName", str)
 TicketId = NewType("TicketId", int)
-LeaseId = NewType("LeaseId", int)
 
 
 class Lane(StrEnum):

@@ -24,7 +24,7 @@ HELD_BY = {
     "ServerSettings.header_seconds": (SETTINGS, "test_header_seconds_bound_a_slow_head"),
     "ServerSettings.body_gap_seconds": (
         FRONT,
-        "test_a_body_that_stops_coming_ends_the_connection_and_is_counted",
+        "test_a_body_that_stops_coming_is_answered_with_408_and_counted",
     ),
     "ServerSettings.stall_seconds": (
         "system/test_disconnects.py",

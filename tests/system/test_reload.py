@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from gateway.server import Load, Server
 from gateway.settings import (
@@ -24,6 +25,7 @@ from gateway.settings import (
 from tests import client
 from tests.backend import Backend, Gate, Script
 from tests.emulator.running import until
+from tests.gateway.realtime_stage import Engine, settings_for
 from tests.running import Running, one_pool, running
 
 CHANGES: dict[str, tuple[dict[str, Any], Callable[[client.Answer], bool]]] = {
@@ -155,3 +157,20 @@ async def test_an_authority_that_has_gone_since_it_was_checked_is_a_failed_reloa
             assert gateway.gateway.settings == settings
             assert (await gateway.post({"model": "m"})).status == 200
             assert len(backend.exchanges) == 1
+
+
+async def test_a_websocket_opened_after_a_reload_has_the_new_bound_on_its_messages() -> None:
+    async with Engine() as engine:
+        small = settings_for(engine, server=ServerSettings(port=0, max_body_mb=0.001))
+        async with reloading(settings_for(engine, server=ServerSettings(port=0)), lambda: small) as gateway:
+            url = f"ws://127.0.0.1:{gateway.port}/v1/realtime?model=m"
+            async with connect(url, proxy=None) as before:
+                before_engine = await engine.socket()
+                gateway.server.reload()
+                await until(lambda: gateway.metric("headrace_config_reloads_total", result="ok") == 1)
+                await before.send(b"x" * 2000)
+                assert len(await before_engine.recv()) == 2000
+            async with connect(url, proxy=None) as after:
+                await after.send(b"x" * 2000)
+                await after.wait_closed()
+                assert after.close_code == 1009

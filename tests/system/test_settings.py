@@ -51,15 +51,16 @@ async def running_beside(settings: Callable[[Backend], Settings]) -> AsyncIterat
 
 
 async def test_host_and_port_are_where_it_listens() -> None:
+    port = free_port("::1")
     async with Backend() as backend:
-        port = free_port("::1")
-        log: list[bytes] = []
-        server = Server(one_pool([backend], server=ServerSettings(host="::1", port=port)), None, log.append)
+        server = Server(one_pool([backend], server=ServerSettings(host="::1", port=port)), None, print)
         await server.listen()
-        assert (await client.send(port, client.request("GET", "/readyz"), "::1")).status == 200
-        with pytest.raises(ConnectionRefusedError):
-            await client.connect(port)
-        await server.drain()
+        try:
+            assert (await client.send(port, client.request("GET", "/readyz"), "::1")).status == 200
+            with pytest.raises(ConnectionRefusedError):
+                await client.connect(port)
+        finally:
+            await server.drain()
 
 
 async def test_max_header_kb_bounds_a_head() -> None:

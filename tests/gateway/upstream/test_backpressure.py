@@ -39,9 +39,8 @@ async def test_a_reader_that_does_not_read_stops_the_engine_and_little_is_held(f
         for _ in range(3):
             await quiet(lambda: exchange.bytes_sent)
             assert not exchange.answered.is_set()
-            held = (
-                await answer.read()
-            )  # what had come is given out without waiting: all that this process held
+            # What had come is given out without waiting: all that this process held.
+            held = await answer.read()
             assert 0 < len(held) <= BOUND
         rest = await read_all(answer)
         assert len(rest) > len(PIECE) * PIECES // 2

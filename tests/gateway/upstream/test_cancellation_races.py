@@ -201,24 +201,26 @@ async def test_the_engine_sees_who_left_a_stuck_upload_behind_what_the_kernel_ha
 
 @pytest.mark.parametrize("body", [b"", BIG_BODY])
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_leaving_an_engine_that_reads_nothing_waits_for_it_neither_to_take_the_rest_nor_to_say_goodbye(
+async def test_leaving_an_engine_that_reads_nothing_does_not_wait_for_it(
     body: bytes, is_tls: bool, tls: tuple[ssl.SSLContext, str]
 ) -> None:
     lost = asyncio.Event()
     stuck = Script(before_head=Gate(), ending=Ending.STOP_READING)
     ca_file = tls[1] if is_tls else ""
-    async with Backend(on_head=lambda _: stuck, tls=tls[0] if is_tls else None) as backend:
-        # Such a backend does not see its peer go; that the loop has closed the socket is seen on this side.
-        async with pool_to(backend.url, ca_file=ca_file) as pool:
-            pool.endpoint = RelayingEndpoint(
-                backend.url, ca_file, lambda call, _: lost.set() if call == "lost" else None
-            )
-            task = asyncio.create_task(fetch(pool, post_head(body), body))
-            await backend.exchange()
-            await quiet(lambda: pool.busy)
-            await cancelled(task)
-            async with asyncio.timeout(WAIT_SECONDS):
-                await lost.wait()
+    async with (
+        Backend(on_head=lambda _: stuck, tls=tls[0] if is_tls else None) as backend,
+        # By its address, as such a backend does not see its peer go: that the loop has closed the socket is seen on this side.
+        pool_to(backend.url, ca_file=ca_file) as pool,
+    ):
+        pool.endpoint = RelayingEndpoint(
+            backend.url, ca_file, lambda call, _: lost.set() if call == "lost" else None
+        )
+        task = asyncio.create_task(fetch(pool, post_head(body), body))
+        await backend.exchange()
+        await quiet(lambda: pool.busy)
+        await cancelled(task)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await lost.wait()
 
 
 async def test_who_leaves_only_the_pipe_reads_on_and_its_sink_gets_nothing_more() -> None:
