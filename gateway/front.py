@@ -5,7 +5,7 @@ OpenAI-shaped answers to malformed HTTP, a limit on how long a client may leave 
 without a task per request: `scope["extensions"][DEPARTURE].on_departure` is called with the cause.
 
 Settings: `ServerSettings` `max_header_kb`, `header_seconds`, `body_gap_seconds`, `stall_seconds`, `keep_alive_seconds`.
-Time: one lazy timer per connection, armed no later than the next moment at which something could be overdue.
+Time: one `LazyTimer` per connection.
 Limit: a client that pipelines requests is noticed leaving only when the earlier ones are answered, since its socket is not read meanwhile.
 """
 
@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from gateway.answer import Answer
 from gateway.errors import Refused, refusal_answer
+from gateway.lazy_timer import LazyTimer
 from gateway.settings import ServerSettings
 from policies.terms import Refusal
 
@@ -72,8 +73,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._head_open = True
         self._body_open = False
         self._since = loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = LazyTimer(loop, self._look_at_time)
         self._stall_timer: asyncio.TimerHandle | None = None
         self._cause = Cause.CLIENT_LEFT
         self._refusal: tuple[Refusal, str] | None = None
@@ -83,7 +83,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         super().connection_made(transport)
-        self._arm(self._since + self.settings.header_seconds)
+        self._timer.arm(self._since + self.settings.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
@@ -92,10 +92,10 @@ class FrontProtocol(HttpToolsProtocol):
             self.on_departure(self._cause)
 
     def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._stall_timer = None
+        self._timer.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None:
@@ -120,7 +120,7 @@ class FrontProtocol(HttpToolsProtocol):
             if self._head_bytes:
                 self._head_unfinished(len(data))
         elif self._body_open:
-            self._arm(self._since + self.settings.body_gap_seconds)
+            self._timer.arm(self._since + self.settings.body_gap_seconds)
 
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
@@ -128,7 +128,7 @@ class FrontProtocol(HttpToolsProtocol):
             self._refuse(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
         elif self._head_bytes == latest_bytes and not self._awaits_first:
             self._since = self.loop.time()
-            self._arm(self._since + self.settings.header_seconds)
+            self._timer.arm(self._since + self.settings.header_seconds)
 
     def _too_many_header_bytes(self) -> str:
         return f"The request's headers exceed {self._head_limit} bytes or {MAX_HEADERS} fields"
@@ -251,7 +251,7 @@ class FrontProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, app)
         else:
             self._since = self.loop.time()
-            self._arm(self._since + self.settings.keep_alive_seconds)
+            self._timer.arm(self._since + self.settings.keep_alive_seconds)
 
     def _should_upgrade(self) -> bool:
         """Asked where llhttp found `Connection: upgrade`. uvicorn looks into `headers`, which hold only trailers by then."""
@@ -267,16 +267,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     # --- time -----------------------------------------------------------------------------------------------------------
 
-    def _arm(self, at: float) -> None:
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self.loop.call_at(at, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _look_at_time(self) -> None:
         if self.transport.is_closing():
             return
         now = self.loop.time()
@@ -307,7 +298,7 @@ class FrontProtocol(HttpToolsProtocol):
                 # Not close(): it would wait for ever for a client that left its last answer unread.
                 self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
                 return
-        self._arm(due)
+        self._timer.arm(due)
 
     def takes(self, send: Any) -> bool:
         """Whether `send` is the running answer's own, with nothing between that would want to see the messages."""

@@ -176,6 +176,8 @@ class Server:
         try:
             settings = await asyncio.to_thread(reload)
             self.gateway.configure(settings)
+            if self._config is not None:
+                self._config.ws_max_size = _max_message_bytes(settings)  # of sockets that open from now on
         except (
             ConfigurationError,
             OSError,

@@ -52,6 +52,8 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 # Else vLLM's first request for logprobs waits half a minute for a compiler.
 export TORCH_COMPILE_DISABLE=1
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+# Most modules are never imported: Python compiles those that are, on first use.
+export PIP_COMPILE=0
 
 # The stamp is a digest of everything the result depends on.
 built() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }

@@ -1,7 +1,6 @@
 """One HTTP/1.1 connection to an engine: an asyncio protocol that runs one exchange at a time (`incoming` reads its answer).
 
-Time: one lazy timer per connection. It is armed no later than the next moment at which anything could be overdue and looks then what
-is; a request moves two numbers instead of arming and cancelling timers.
+Time: one `LazyTimer` per connection looks what is overdue: a first byte, a gap, the whole answer, an idle connection.
 Limit: an answer that an unasked-for one overtook on its way is told from it only if that one has arrived by the time of the request.
 """
 
@@ -9,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 from collections.abc import Callable
 from typing import cast
 
+from gateway.lazy_timer import LazyTimer
 from gateway.settings import TimeoutSettings
 from gateway.upstream.failures import (
     FirstByteTimeout,
@@ -25,6 +26,8 @@ from gateway.upstream.incoming import Incoming
 from gateway.upstream.tls_reading import TlsReading, TlsTransport
 
 WRITE_SLICE_BYTES = 64 * 1024
+TLS_RECEIVE_BYTES = 64 * 1024
+"""The kernel doubles it for its own bookkeeping and may hand over as much."""
 _NOTHING = memoryview(b"")
 
 
@@ -37,8 +40,7 @@ class Connection(Incoming):
         self._idle_seconds = idle_seconds
         self._on_lost = on_lost
         self._poll = select.poll()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = LazyTimer(loop, self._look_at_time)
         self._write_paused = False
         self.exchanges = 0
         self._idle_since = loop.time()
@@ -65,7 +67,7 @@ class Connection(Incoming):
         transport = self._transport
         if transport is None or self._lost:
             raise StaleConnection("the connection was closed")
-        self._arm(now + min(timeouts.first_byte_seconds, timeouts.gap_seconds, timeouts.total_seconds))
+        self._timer.arm(now + min(timeouts.first_byte_seconds, timeouts.gap_seconds, timeouts.total_seconds))
         if len(body) > WRITE_SLICE_BYTES:
             transport.write(head)
             self._unsent = memoryview(body)
@@ -95,7 +97,7 @@ class Connection(Incoming):
             self.abort()
             return False
         self._idle_since = self._loop.time()
-        self._arm(self._idle_since + self._idle_seconds)
+        self._timer.arm(self._idle_since + self._idle_seconds)
         return True
 
     def abort(self) -> None:
@@ -114,16 +116,7 @@ class Connection(Incoming):
 
     # --- time -----------------------------------------------------------------------------------------------------------
 
-    def _arm(self, at: float) -> None:
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _look_at_time(self) -> None:
         now = self._loop.time()
         if not self.busy:
             due = self._idle_since + self._idle_seconds
@@ -137,7 +130,7 @@ class Connection(Incoming):
                 return
             # The first byte may come at any time, and its gap ends before what is due now.
             due = min(due, now + self._timeouts.gap_seconds)
-        self._arm(due)
+        self._timer.arm(due)
 
     def _next_deadline(self) -> tuple[float, UpstreamFailure]:
         limits = self._timeouts
@@ -161,15 +154,18 @@ class Connection(Incoming):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses of it
-        is_tls = transport.get_extra_info("ssl_object") is not None
-        self._reading = TlsReading(self._loop, cast(TlsTransport, transport)) if is_tls else self._transport
-        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        kernel_socket = transport.get_extra_info("socket")
+        self._poll.register(kernel_socket.fileno(), select.POLLIN)
+        if transport.get_extra_info("ssl_object") is None:
+            self._reading = self._transport
+        else:
+            self._reading = TlsReading(self._loop, cast(TlsTransport, transport))
+            # The layer's one read takes all that the kernel has, up to 256 KiB.
+            kernel_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, TLS_RECEIVE_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         if self.busy and not self.complete and self._failure is None:
             answered = self.head_complete or self._barren_bytes
             if self.exchanges > 1 and not answered:

@@ -2,7 +2,7 @@
 
 The TLS layers of asyncio and uvloop read on while the protocol above them is paused, up to 512 KiB, and drop what they hold when the
 engine closes. So the layer is told to stop its own socket as soon as it holds anything, and let go only when it has handed that over:
-it then holds at most the one read (256 KiB) that it made last.
+it then holds at most the one read that it made last, which `connection.TLS_RECEIVE_BYTES` keeps below 128 KiB.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 SETTINGS = "system/test_settings.py"
 FRONT = "system/test_front.py"
 FAILURES = "system/test_failures.py"
-RULES = "gateway/test_configuration.py"
 
 HELD_BY = {
     "ServerSettings.host": (SETTINGS, "test_host_and_port_are_where_it_listens"),
@@ -72,7 +71,7 @@ HELD_BY = {
     "BackendSettings.ca_file": (SETTINGS, "test_ca_file_verifies_requests_and_probes"),
     "WindowSettings.max": (SETTINGS, "test_max_waiting_bounds_the_queue"),
     "PoolSettings.name": (SETTINGS, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
-    "PoolSettings.role": (RULES, "test_values_take_the_place_of_defaults"),
+    "PoolSettings.role": (SETTINGS, "test_the_role_of_a_pool_is_what_check_tells_of_it"),
     "Settings.aliases": (
         "system/test_models.py",
         "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",

@@ -10,12 +10,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 
+from gateway.configuration.check import check_command
 from gateway.server import Server
 from gateway.settings import (
     BackendSettings,
@@ -86,25 +86,23 @@ async def test_header_seconds_bound_a_slow_head() -> None:
 
 
 async def test_drain_seconds_bound_what_runs_at_the_end() -> None:
-    async with Backend(lambda _: Script(before_head=Gate())) as backend:
-        server = ServerSettings(port=0, drain_seconds=0)
-        async with running(backend, server=server) as gateway:
-            held = await gateway.begin({})
-            await backend.exchange()
-            await gateway.server.drain()
-            assert (await held.read_answer()).status == 503
-            held.close()
-        gate = Gate()
-        backend.script = lambda _: Script(before_head=gate, chunks=[b"late"])
-        async with running(backend, server=replace(server, drain_seconds=3600)) as gateway:
-            held = await gateway.begin({})
-            await backend.exchange(1)
-            draining = asyncio.create_task(gateway.server.drain())
-            await until(lambda: gateway.gateway.is_draining)
-            gate.set()
-            assert (await held.read_answer()).body == b"late"
-            await draining
-            held.close()
+    gate = Gate()
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        running(backend) as patient,
+        running(backend, server=ServerSettings(port=0, drain_seconds=0)) as short,
+        await patient.begin({}) as finished,
+        await short.begin({}) as cut,
+    ):
+        await backend.exchange(1)
+        draining = asyncio.create_task(patient.server.drain())
+        await until(lambda: patient.gateway.is_draining)
+        await short.server.drain()
+        assert (await cut.read_answer()).status == 503
+        assert not draining.done()
+        gate.set()
+        assert (await finished.read_answer()).status == 200
+        await draining
 
 
 async def test_connect_seconds_bound_the_wait_for_a_connection() -> None:
@@ -303,3 +301,13 @@ async def test_ca_file_verifies_requests_and_probes(tmp_path: Path) -> None:
                 assert gateway.present() == [present]
                 assert (await gateway.post({})).status == (200 if present else 503)
     assert len(backend.exchanges) == 1
+
+
+def test_the_role_of_a_pool_is_what_check_tells_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else reads it yet."""
+    file = tmp_path / "headrace.yaml"
+    file.write_text("pools: [{name: p, role: low-latency, backends: [{url: 'http://a'}]}]\n")
+    assert check_command(str(file), {}) == 0
+    assert "pool p: role low-latency" in capsys.readouterr().out

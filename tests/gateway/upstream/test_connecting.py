@@ -99,15 +99,6 @@ async def test_all_addresses_of_a_name_are_tried_in_turn() -> None:
             assert (await fetch(pool))[0] == 200
 
 
-async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one() -> None:
-    async with Backend(host="127.0.0.3") as backend:
-        names_of_running_loop().names["engine.test"] = ["127.0.0.2", "127.0.0.3"]
-        with deaf_listener("127.0.0.2", backend.port):
-            timeouts = TimeoutSettings(connect_seconds=1)
-            async with pool_to(f"http://engine.test:{backend.port}", timeouts=timeouts) as pool:
-                assert (await fetch(pool))[0] == 200
-
-
 @pytest.mark.parametrize("addresses", [[], OSError("Name or service not known")])
 async def test_a_name_without_addresses_is_a_failed_connect(addresses: list[str] | OSError) -> None:
     names_of_running_loop().names["engine.test"] = addresses

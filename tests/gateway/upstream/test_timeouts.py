@@ -34,6 +34,7 @@ from tests.gateway.upstream.pools import (
     raw,
     until,
 )
+from tests.gateway.upstream.test_connecting import deaf_listener
 
 FAR = TimeoutSettings(connect_seconds=60, first_byte_seconds=1000, gap_seconds=1000, total_seconds=1000)
 
@@ -285,12 +286,27 @@ async def test_a_name_service_that_never_answers_ends_in_a_connect_timeout() -> 
     shifted().names["engine.test"] = asyncio.Event()
     async with pool_to("http://engine.test:1", timeouts=TimeoutSettings(connect_seconds=2)) as pool:
         task = asyncio.create_task(fetch(pool))
+        await shifted().advance(0)  # its time runs from its first step
         await shifted().advance(1.9)
         assert (task.done(), pool.busy) == (False, 1)
         await shifted().advance(0.2)
         failure = await failed(task)
         assert isinstance(failure, ConnectTimeout)
         assert "engine.test:1 did not answer within 2 s" in str(failure)
+
+
+async def test_an_address_that_does_not_answer_leaves_its_share_of_the_time_to_the_next_one() -> None:
+    async with Backend(host="127.0.0.3") as backend:
+        shifted().names["engine.test"] = ["127.0.0.2", "127.0.0.3"]
+        with deaf_listener("127.0.0.2", backend.port):
+            timeouts = TimeoutSettings(connect_seconds=60)
+            async with pool_to(f"http://engine.test:{backend.port}", timeouts=timeouts) as pool:
+                task = asyncio.create_task(fetch(pool))
+                await shifted().advance(0)
+                await shifted().advance(29.5)
+                assert (task.done(), backend.accepted) == (False, 0)
+                await shifted().advance(1)
+                assert (await task)[0] == 200
 
 
 async def test_addresses_are_trusted_for_resolve_seconds_and_asked_for_again_then() -> None:
