@@ -9,12 +9,11 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 
-import httpx
 import openai
 import pytest
 
 from tests.engine.engines import Engine, running_engine
-from tests.engine.processes import ServerProcess, free_port
+from tests.engine.processes import ServerProcess, answers_ok, free_port
 
 GATEWAY_START_SECONDS = 30
 GATEWAY_STOP_SECONDS = 10
@@ -45,17 +44,10 @@ def gateway(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     command += ["--host", "127.0.0.1", "--port", str(port)]
     server = ServerProcess(command, tmp_path_factory.mktemp("gateway") / f"{engine.name}.log")
     try:
-        server.wait_until(lambda: _is_ready(url), GATEWAY_START_SECONDS)
+        server.wait_until(lambda: answers_ok(f"{url}/readyz"), GATEWAY_START_SECONDS)
         yield url
     finally:
         server.stop(GATEWAY_STOP_SECONDS)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
+import httpx
+
 SHOWN_LOG_CHARACTERS = 6_000
 
 
@@ -35,10 +37,6 @@ class ServerProcess:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], limit_seconds: float) -> None:
         """Return once `ready()` holds; raise when the process ends or the time is up."""
@@ -64,6 +62,13 @@ class ServerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def answers_ok(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def free_port() -> int:
