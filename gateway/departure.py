@@ -49,8 +49,10 @@ class Departure:
         return self
 
     def watch(self, receive: Receive) -> None:
-        """To be called when the body has been read; does nothing where the front tells by itself."""
-        if self.front is None:
+        """To be called when the body has been read: from here on the client's leaving has to be noticed."""
+        if self.front is not None:
+            self.front.body_taken()
+        else:
             self._watcher = asyncio.create_task(self._wait_for_disconnect(receive))
 
     def interrupt(self, ending: Refused) -> None:
@@ -68,11 +70,12 @@ class Departure:
             self.front.on_departure = None
         if self._watcher is not None:
             self._watcher.cancel()
+        task, self._task = self._task, None
         ending = self._ending
         if ending is None:
             return
-        assert self._task is not None
-        self._task.uncancel()
+        assert task is not None
+        task.uncancel()
         if isinstance(error, asyncio.CancelledError):
             raise ending from None
 
@@ -83,9 +86,9 @@ class Departure:
             self._end(ClientGone(cause))
 
     def _end(self, ending: Exception) -> None:
-        if self._ending is None:
+        # After its block a request is answering a refusal: nothing would take the cancellation back.
+        if self._ending is None and self._task is not None:
             self._ending = ending
-            assert self._task is not None
             self._task.cancel()
 
     async def _wait_for_disconnect(self, receive: Receive) -> None:

@@ -33,7 +33,7 @@ _CLOSING = frozenset(
 
 
 class Refused(Exception):
-    """Raised inside the gateway where a request ends without an engine's answer; caught by the proxy alone."""
+    """Raised inside the gateway where a request ends without an engine's answer; the proxy turns it into an answer."""
 
     def __init__(self, reason: Refusal, message: str, param: str | None = None) -> None:
         super().__init__(message)

@@ -33,6 +33,7 @@ DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
 _VERSIONS = ("1.1", "1.0")
+_OFFER = frozenset({b"upgrade", b"http2-settings"})
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
 
@@ -78,6 +79,10 @@ class FrontProtocol(HttpToolsProtocol):
         self._cause = Cause.CLIENT_LEFT
         self._refusal: tuple[Refusal, str] | None = None
         self._awaits_first = True
+        self._offers_upgrade = False
+        self._closing_since = 0.0
+        self.running: Answer | None = None
+        """Of pipelined requests the one that is being answered; `cycle` is the latest that came."""
 
     # --- connection -----------------------------------------------------------------------------------------------------
 
@@ -106,11 +111,13 @@ class FrontProtocol(HttpToolsProtocol):
             self._since = self.loop.time()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             if self._is_answering and self._should_upgrade():
                 self.transport.abort()  # pipelined behind a request whose answer it would cut into
             elif self._should_upgrade():
                 self.handle_websocket_upgrade()
+            else:
+                self._read_on_without_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
             malformed = (Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {error}")
@@ -121,6 +128,24 @@ class FrontProtocol(HttpToolsProtocol):
                 self._head_unfinished(len(data))
         elif self._body_open:
             self._timer.arm(self._since + self.settings.body_gap_seconds)
+
+    def _read_on_without_upgrade(self, rest: bytes) -> None:
+        """A client that offers HTTP/2 (`Upgrade: h2c`) is answered in HTTP/1.1. The parser takes such a request for one without a body,
+        so a new one gets the same head without the offer, and what followed it."""
+        scope = self.scope
+        head = [b"%b %b HTTP/1.1\r\n" % (scope["method"].encode(), self.url)]
+        for name, value in scope["headers"]:
+            if name == b"connection":
+                value = b", ".join(
+                    token for token in value.split(b",") if token.strip().lower() not in _OFFER
+                )
+            if name not in _OFFER and (value or name != b"connection"):
+                head.append(b"%b: %b\r\n" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._offers_upgrade = False
+        self._head_bytes = 0
+        self.data_received(b"".join(head) + b"\r\n" + rest)
 
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
@@ -192,8 +217,13 @@ class FrontProtocol(HttpToolsProtocol):
         raise _Overdue(message)
 
     def on_headers_complete(self) -> None:
-        if self._head_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+        # A head that began in the middle of a read has not been counted.
+        if not 0 < self._head_bytes <= self._head_limit or len(self.headers) > MAX_HEADERS:
             self._check_head_size()
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._offers_upgrade = True
+            self.scope["method"] = self.parser.get_method().decode("ascii")
+            return
         self._head_open = False
         self._body_open = True
         self._awaits_first = False
@@ -235,6 +265,8 @@ class FrontProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def on_message_complete(self) -> None:
+        if self._offers_upgrade:
+            return
         self._head_open = True
         self._head_bytes = 0
         self._body_open = False
@@ -265,14 +297,23 @@ class FrontProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as uvicorn does at a connection's end
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
+
     # --- time -----------------------------------------------------------------------------------------------------------
 
     def _look_at_time(self) -> None:
-        if self.transport.is_closing():
-            return
         now = self.loop.time()
         settings = self.settings
-        if self._body_open:
+        if self.transport.is_closing():
+            # It closes when the client has read the rest, if it ever does.
+            if self._closing_since and now >= self._closing_since + settings.stall_seconds:
+                self.transport.abort()
+                return
+            self._closing_since = self._closing_since or now
+            due = self._closing_since + settings.stall_seconds
+        elif self._body_open and not self.pipeline:
             due = self._since + settings.body_gap_seconds
             if now >= due:
                 self._body_open = False
@@ -282,7 +323,7 @@ class FrontProtocol(HttpToolsProtocol):
                     self.transport.abort()
                 return
         elif self._is_answering:
-            due = now + min(settings.keep_alive_seconds, settings.header_seconds, settings.body_gap_seconds)
+            due = now + min(settings.header_seconds, settings.body_gap_seconds)
         elif self._head_bytes or self._awaits_first:
             due = self._since + settings.header_seconds
             if now >= due:
@@ -302,24 +343,29 @@ class FrontProtocol(HttpToolsProtocol):
 
     def takes(self, send: Any) -> bool:
         """Whether `send` is the running answer's own, with nothing between that would want to see the messages."""
-        return bool(send == self.cycle.send)
+        return self.running is not None and bool(send == self.running.send)
 
     def write_answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """The running answer as a whole; see `Answer.write_answer`."""
-        assert isinstance(self.cycle, Answer)
-        return self.cycle.write_answer(status, headers, body)
+        assert self.running is not None
+        return self.running.write_answer(status, headers, body)
 
     def part_writer(self) -> Callable[[bytes], bool]:
         """How to send parts of the running answer's body; see `Answer.write_part`."""
-        assert isinstance(self.cycle, Answer)
-        return self.cycle.write_part
+        assert self.running is not None
+        return self.running.write_part
+
+    def body_taken(self) -> None:
+        """The running request's body has been read: without reading on, its client's leaving would not be seen."""
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def break_off(self) -> None:
         """Close without the answer's proper end; what was written still leaves."""
+        assert self.running is not None
         self.transport.close()
-        self.cycle.disconnected = (
-            True  # told at once: uvicorn would log the missing end as the application's fault
-        )
+        # Told at once: uvicorn would log the missing end as the application's fault.
+        self.running.disconnected = True
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -85,6 +85,9 @@ class Probes:
             return False, True, str(error) or "connection refused"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return False, False, f"{type(error).__name__} {error}".strip()
+        except Exception as error:  # a probe that ends for good would leave its backend as it is, unseen
+            _logger.exception("the probe of %s failed", backend_id)
+            return False, False, f"{type(error).__name__} {error}".strip()
         return not problem, False, problem
 
 

@@ -3,7 +3,7 @@
     body -> view -> turnstile.lease -> attempt (again on another backend) -> relay -> record
 
 Every ending is one of: an engine's answer, a refusal (`gateway.errors`), an answer broken off, a client gone. Each goes through
-`__call__`, which is the only handler of `Refused`, `ClientGone` and unexpected exceptions.
+`__call__`, which turns `Refused`, `ClientGone` and unexpected exceptions into what the client gets.
 """
 
 from __future__ import annotations
@@ -207,7 +207,9 @@ class Proxy:
             )
 
             try:
-                async with Exchange(pool, head, request.body, request.method != "HEAD") as answer:
+                async with Exchange(
+                    pool, head, request.body, request.method != "HEAD", not request.view.stores
+                ) as answer:
                     verdict = verdict_of(answer.status)
                     if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
                         continue

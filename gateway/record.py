@@ -45,7 +45,7 @@ class Record:
     cause = ""
     usage: Usage | None = None
     whole = False
-    """Every token of the answer has reached the client, whatever happens to the connection now."""
+    """Every token of the answer is on its way to the client, whatever happens to the connection now."""
 
     def __init__(self, method: str, path: str, arrived_at: float) -> None:
         self.method = method

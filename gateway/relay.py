@@ -94,10 +94,8 @@ class Relay:
                 media_type = value.partition(b";")[0].strip().lower()
             elif name == b"content-encoding":
                 is_encoded = value.lower() != b"identity"
-        if media_type == b"text/event-stream" and answer.status == 200:
-            if not is_encoded:
-                return await self._stream(answer, lease, move)
-            self.is_stream = True
+        if media_type == b"text/event-stream" and answer.status == 200 and not is_encoded:
+            return await self._stream(answer, lease, move)
         if self.head_sent:
             raise Refused(
                 Refusal.BACKEND_BROKE, f"The engine failed, and the next one answered {answer.status}"
@@ -109,7 +107,9 @@ class Relay:
         reader = EventReader(self._keep_usage_back)
         self.is_stream = record.streamed = True
         if not self.head_sent:
-            headers = self._head(answer, lease, drop_length=self._keep_usage_back)
+            headers = self._head(
+                answer, lease, drop_length=True
+            )  # parts leave as chunks, and one may be kept back
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         send = self._send
         sink = self._sink(reader)
@@ -129,12 +129,14 @@ class Relay:
             rest = reader.flush()
             must_finish = self._kind in (Kind.CHAT, Kind.COMPLETION) and reader.error is None
             if must_finish and not reader.finished:
+                self.body_started = True
                 if rest:
                     await send({"type": "http.response.body", "body": rest, "more_body": True})
                 raise ResponseBroken("the engine ended its stream without finishing the answer")
             await send({"type": "http.response.body", "body": rest, "more_body": False})
         except UpstreamFailure:
             if held := reader.take_finish():
+                self.body_started = True
                 await send({"type": "http.response.body", "body": held, "more_body": True})
             raise
         finally:

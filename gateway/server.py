@@ -6,7 +6,8 @@
                then streams get an error event and the rest a 503
     again      ends at once
 
-SIGINT is SIGTERM. Host and port are read at the start only; everything else follows a reload.
+SIGINT is SIGTERM. Host and port are read at the start only; everything else follows a reload, the client side's limits for connections
+that open after it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import logging
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import uvloop
 from uvicorn.config import Config
@@ -33,6 +34,7 @@ from gateway.websocket_front import WebSocketFront
 _logger = logging.getLogger("headrace")
 _BACKLOG = 4096
 _CLOSE_SECONDS = 2.0
+_FLUSH_LOOK_SECONDS = 0.02
 
 Load = Callable[[], Settings]
 
@@ -135,6 +137,7 @@ class Server:
                 "draining %d request(s) for at most %g s; a second signal ends at once", running, seconds
             )
         await self._wait_for_requests(gateway.settings.server.drain_seconds)
+        await self._wait_for_clients()
         if gateway.requests_in_flight and not self._force.is_set():
             _logger.warning("ending %d request(s) that did not finish", gateway.requests_in_flight)
             gateway.interrupt_all()
@@ -155,6 +158,18 @@ class Server:
             pass
         finally:
             forced.cancel()
+
+    async def _wait_for_clients(self) -> None:
+        """Until every client has read its answer, or has kept us waiting for `_CLOSE_SECONDS`."""
+        looks = int(_CLOSE_SECONDS / _FLUSH_LOOK_SECONDS)
+        while looks and not self._force.is_set() and any(self._unread()):
+            looks -= 1
+            await asyncio.sleep(_FLUSH_LOOK_SECONDS)
+
+    def _unread(self) -> Iterator[int]:
+        for connection in self._state.connections:
+            if connection.transport is not None:
+                yield connection.transport.get_write_buffer_size()
 
     def reload(self) -> None:
         """What SIGHUP does: read the configuration again, and take over all of it or nothing."""

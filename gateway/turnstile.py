@@ -22,7 +22,6 @@ from routing.router import Router
 _MESSAGES = {
     Refusal.NO_BACKEND: "No backend is available for this request",
     Refusal.QUEUE_FULL: "Too many requests are waiting already",
-    Refusal.SHUTTING_DOWN: "The gateway is shutting down",
 }
 
 Grant = Lease | Refusal

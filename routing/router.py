@@ -138,7 +138,7 @@ class Router:
             self.fleet.mark_reachable(lease.backend)
 
     def unreachable(self, backend: Backend, now: float) -> None:
-        """A connection to this backend was refused, reset before an answer, or timed out."""
+        """A connection to this backend could not be made."""
         self.fleet.mark_unreachable(backend, now)
 
     def probed(self, backend_id: BackendId, healthy: bool, refused: bool, now: float) -> None:

@@ -5,7 +5,8 @@
         while data := await answer.read(): ...
 
 Leaving the block gives the connection back if the answer was read to its end and closes it otherwise, at whatever await the caller was
-cancelled. A kept connection that turns out dead before any byte of the answer costs one free new try on a fresh one.
+cancelled. A kept connection that turns out dead before any byte of the answer costs one free new try on a fresh one; a request that is
+not `repeatable` gets a fresh one to begin with.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ from policies.terms import BackendId
 
 
 class Exchange:
-    __slots__ = ("_body", "_body_expected", "_connection", "_head", "_pool")
+    __slots__ = ("_body", "_body_expected", "_connection", "_head", "_pool", "_repeatable")
 
-    def __init__(self, pool: ConnectionPool, head: bytes, body: bytes, body_expected: bool) -> None:
+    def __init__(
+        self, pool: ConnectionPool, head: bytes, body: bytes, body_expected: bool, repeatable: bool = True
+    ) -> None:
         self._pool = pool
         self._head = head
         self._body = body
         self._body_expected = body_expected
+        self._repeatable = repeatable
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> Connection:
         pool = self._pool
-        kept = pool.take_idle()
+        # On a kept connection a request may have to be sent twice.
+        kept = pool.take_idle() if self._repeatable else None
         try:
             if kept is not None:
                 try:

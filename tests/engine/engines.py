@@ -17,7 +17,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.engine.processes import ServerProcess, free_port
+from tests.engine.processes import ServerProcess, answers_ok, free_port
 
 EngineName = Literal["vllm", "sglang"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
