@@ -67,7 +67,8 @@ package: $(VENV)/run.stamp
 	rm -rf dist build/package
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
 	$(PYTHON) -m venv build/package
-	build/package/bin/python -m pip install -q --disable-pip-version-check -r deploy/locks/run.txt dist/*.whl
+	build/package/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r deploy/locks/run.txt
+	build/package/bin/python -m pip install -q --disable-pip-version-check --no-deps dist/*.whl
 	cd build && package/bin/headrace demo --seconds 8 --port 0
 
 lock: $(BIN)/python
