@@ -79,6 +79,8 @@ class Server:
         # What was made until now stays; the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
+        # A request's objects go by reference count; looking for cycles every 700 of them took 1 to 2 % of the CPU.
+        gc.set_threshold(20_000, 20, 50)
         await self._stop.wait()
         await self.drain()
 
