@@ -60,7 +60,7 @@ class TimeoutSettings:
 class UpstreamSettings:
     """Connections to the engines. `idle_seconds` stays below the 5 s after which vLLM and SGLang close an idle connection."""
 
-    max_connections: int = bounded(4096, 1, 65536)
+    max_connections: int = bounded(16384, 1, 65536)
     """Per backend; a request beyond it is answered 503."""
     max_idle_connections: int = bounded(256, 0, 65536)
     idle_seconds: float = bounded(4, 0, 3600)
