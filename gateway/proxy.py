@@ -144,7 +144,9 @@ class Proxy:
         except (ClientGone, ClientLeft) as gone:
             record.cause = gone.cause if isinstance(gone, ClientGone) else Cause.CLIENT_LEFT
             record.outcome = Outcome.OK if record.whole else Outcome.ABORTED
-        except Exception:
+        except (
+            Exception
+        ):  # the outermost handler: a fault of ours is one request's 500, with its slot given back
             _logger.exception("a request failed inside the gateway: %r", record.request_id)
             failed = Refused(Refusal.INTERNAL, "The gateway failed to handle this request")
             await self._refuse(failed, relay, record, departure, receive, send)

@@ -98,7 +98,7 @@ class Realtime:
         except ClientClosed as closed:
             record.cause = closed.cause or ""
             record.outcome = Outcome.ABORTED if closed.cause else Outcome.OK
-        except Exception:
+        except Exception:  # the outermost handler: a fault of ours ends one socket, with its slot given back
             _logger.exception("a socket failed inside the gateway: %r", record.request_id)
             failed = Refused(Refusal.INTERNAL, "The gateway failed to handle this socket")
             await _refuse(failed, client, record)
@@ -119,7 +119,7 @@ class Realtime:
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._listen(client))
                     both.create_task(self._run(client, query, model, record))
-        except ExceptionGroup as group:
+        except ExceptionGroup as group:  # the first to end cancels the other, so there is one reason
             raise group.exceptions[0] from None
         finally:
             # What is left is a bounded goodbye, which an interruption would only spoil.

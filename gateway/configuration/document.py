@@ -77,10 +77,10 @@ class _Composer(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
-            self.get_event()  # type: ignore[no-untyped-call]
+            self.get_event()  # type: ignore[no-untyped-call]  # the same
             self.refused.append((line, "aliases (*name) are not allowed; write the value out, or in quotes"))
             return yaml.ScalarNode(_NULL, "")
         if event.anchor is not None:
