@@ -11,31 +11,61 @@ one write; other servers ignore it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 _BODILESS = (204, 304)
 
 
 class Answer(RequestResponseCycle):
+    """What most requests leave at its start is the class's: one is made for each request."""
+
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding = None
+    expected_content_length = 0
+    task: asyncio.Task[None] | None = None
     _held_head = b""
     _until_close = False
     _bodiless = False
 
-    async def receive(self) -> Any:
-        if (
-            self.more_body
-            or self.disconnected
-            or self.response_complete
-            or not self.body
-            or self.waiting_for_100_continue
-        ):
-            return await super().receive()
-        # The whole body is here, as it nearly always is by the time that the application asks.
-        self.message_event.clear()
+    def __init__(
+        self,
+        front: HttpToolsProtocol,
+        message_event: asyncio.Event,
+        expect_100_continue: bool,
+        keep_alive: bool,
+        on_response: Callable[..., None],
+    ) -> None:
+        self.scope = front.scope
+        self.transport = front.transport
+        self.flow = front.flow
+        self.logger = front.logger
+        self.message_event = message_event
+        self.waiting_for_100_continue = expect_100_continue
+        self.keep_alive = keep_alive
+        self.on_response = on_response
+        self.body = bytearray()
+
+    async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:
+        """`run_asgi`, and out of `tasks` at its end: a done callback would cost the loop another turn."""
+        try:
+            await self.run_asgi(app)
+        finally:
+            if self.task is not None:
+                tasks.discard(self.task)
+
+    def whole_body(self) -> bytes | None:
+        """The request's body if all of it is here, as it nearly always is by the time that the application asks; else None."""
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
+            return None
         body, self.body = bytes(self.body), bytearray()
-        return {"type": "http.request", "body": body, "more_body": False}
+        return body
 
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:

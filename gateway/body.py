@@ -29,20 +29,20 @@ class ClientLeft(Exception):
 async def read_body(receive: Receive, declared_length: int | None, limit_bytes: int) -> bytes:
     """The whole body; `Refused` beyond the limit, before reading it where its length was declared."""
     if declared_length is not None and declared_length > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientLeft
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         if len(body) > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise too_large(limit_bytes)
         return body
     parts = [body]
     size = len(body)
     while message.get("more_body", False):
         if size > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise too_large(limit_bytes)
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
@@ -50,11 +50,11 @@ async def read_body(receive: Receive, declared_length: int | None, limit_bytes: 
         size += len(part)
         parts.append(part)
     if size > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     return b"".join(parts)
 
 
-def _too_large(limit_bytes: int) -> Refused:
+def too_large(limit_bytes: int) -> Refused:
     return Refused(Refusal.BODY_TOO_LARGE, f"The request body exceeds {limit_bytes} bytes")
 
 
@@ -69,6 +69,9 @@ class View(NamedTuple):
     stores: bool = False
     lacks_usage: bool = False
     has_options: bool = False
+
+
+NOTHING_SEEN = View()
 
 
 def view_json(body: bytes) -> View:

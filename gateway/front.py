@@ -24,8 +24,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.answer import Answer
+from gateway.client_head import ClientHead
 from gateway.errors import Refused, refusal_answer
 from gateway.lazy_timer import LazyTimer
+from gateway.paths import EXACT_PATHS
 from gateway.settings import ServerSettings
 from policies.terms import Refusal
 
@@ -34,6 +36,8 @@ MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
 _VERSIONS = ("1.1", "1.0")
 _OFFER = frozenset({b"upgrade", b"http2-settings"})
+_USUAL_PATHS = {path.encode(): path for path in EXACT_PATHS}
+"""What most targets are, byte for byte: nothing is left to parse."""
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
 
@@ -81,6 +85,9 @@ class FrontProtocol(HttpToolsProtocol):
         self._awaits_first = True
         self._offers_upgrade = False
         self._closing_since = 0.0
+        self._message_event = asyncio.Event()
+        self.client_head: ClientHead | None = None
+        """Of the latest request."""
         self.running: Answer | None = None
         """Of pipelined requests the one that is being answered; `cycle` is the latest that came."""
 
@@ -95,6 +102,10 @@ class FrontProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         if self.on_departure is not None:
             self.on_departure(self._cause)
+        # Whatever points back here would keep a closed connection until the collector looks for cycles.
+        self._timer.close()
+        self._extensions.clear()
+        self.parser = None  # type: ignore[assignment]  # as `data_received` knows
 
     def _cancel_timers(self) -> None:
         self._timer.cancel()
@@ -237,22 +248,26 @@ class FrontProtocol(HttpToolsProtocol):
         scope["http_version"] = version
         if parser.should_upgrade() and self._should_upgrade():
             return
-        url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = url.query or b""
+        usual_path = _USUAL_PATHS.get(self.url)
+        if usual_path is not None:
+            scope["path"] = usual_path
+            scope["raw_path"] = self.url
+            scope["query_string"] = b""
+        else:
+            url = httptools.parse_url(self.url)
+            raw_path = url.path
+            path = raw_path.decode("ascii")
+            scope["path"] = unquote(path) if "%" in path else path
+            scope["raw_path"] = raw_path
+            scope["query_string"] = url.query or b""
         may_start = not self._is_answering
+        if may_start:
+            self._message_event.clear()
+        else:
+            self._message_event = asyncio.Event()  # the one before is still the running request's
         self.cycle = cycle = Answer(
-            scope,
-            self.transport,
-            self.flow,
-            self.logger,
-            self.access_logger,
-            False,
-            [],
-            asyncio.Event(),
+            self,
+            self._message_event,
             self.expect_100_continue,
             version != "1.0" and parser.should_keep_alive() and not self.draining(),
             self.on_response_complete,
@@ -299,7 +314,9 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self.running = cycle
-        super()._start_asgi_task(cycle, app)
+        tasks = self.tasks
+        cycle.task = task = self.loop.create_task(cycle.run(app, tasks))
+        tasks.add(task)
 
     # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -340,6 +357,11 @@ class FrontProtocol(HttpToolsProtocol):
                 self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
                 return
         self._timer.arm(due)
+
+    def whole_body(self) -> bytes | None:
+        """The running request's body, without awaiting; see `Answer.whole_body`."""
+        assert self.running is not None
+        return self.running.whole_body()
 
     def takes(self, send: Any) -> bool:
         """Whether `send` is the running answer's own, with nothing between that would want to see the messages."""

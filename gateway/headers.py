@@ -28,21 +28,18 @@ HOP_BY_HOP = frozenset(
 GATEWAY_ALIASES = frozenset({b"x-business-type", b"x-priority", b"x-session-id"})
 """The short names of gateway headers; the long ones are known by their prefix."""
 
-ENGINE_OVERRIDES = frozenset(
-    {
-        b"x-vllm-priority",
-        b"x-data-parallel-rank",
-        b"x-smg-routing-key",
-        b"x-smg-priority",
-    }
-)
+ENGINE_OVERRIDES = frozenset({b"x-vllm-priority", b"x-data-parallel-rank"})
+"""Of vLLM (both) and SGLang (the rank); `X-Session-ID` of vLLM is among the gateway's short names."""
+
+OVERRIDE_PREFIXES = (b"x-override-", b"x-smg-")
+"""Of SGLang: `x-override-{rid,priority,routed-dp-rank,bootstrap-*,...}`, and `x-smg-*`, which its router and its engine route by."""
 
 _MADE_HERE = frozenset({b"host", b"content-length", b"expect", b"x-request-id"})
 _DROPPED_FROM_REQUEST = HOP_BY_HOP | GATEWAY_ALIASES | ENGINE_OVERRIDES | _MADE_HERE
 _DROPPED_FROM_ANSWER = HOP_BY_HOP | {b"x-request-id"}
 _DROPPED_WITH_LENGTH = _DROPPED_FROM_ANSWER | {b"content-length"}
 _USUAL_CONNECTION = (b"keep-alive", b"close", b"Keep-Alive", b"Close")
-_DROPPED_PREFIXES = (b"x-headrace-", b"x-override-")
+_DROPPED_PREFIXES = (b"x-headrace-", *OVERRIDE_PREFIXES)
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -65,26 +62,32 @@ def forwarded(client_headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes
     ]
 
 
+def header_lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """As they stand in a head."""
+    return b"".join([part for name, value in headers for part in (name, b": ", value, b"\r\n")])
+
+
 def request_head(
     method: str,
     target: bytes,
     host: bytes,
-    headers: Sequence[tuple[bytes, bytes]],
+    lines: bytes,
     content_length: int | None,
     request_id: str,
     authorization: bytes,
 ) -> bytes:
-    """The head of one attempt. `headers` are `forwarded`; `authorization` is the backend's own key or empty."""
-    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target, host)]
-    for name, value in headers:
-        if not authorization or name != b"authorization":
-            lines += (name, b": ", value, b"\r\n")
-    if authorization:
-        lines.append(b"authorization: %b\r\n" % authorization)
-    if content_length is not None:
-        lines.append(b"content-length: %d\r\n" % content_length)
-    lines.append(b"x-request-id: %b\r\n\r\n" % request_id.encode())
-    return b"".join(lines)
+    """The head of one attempt. `lines` are the `header_lines` that pass; `authorization` is the backend's own key or empty."""
+    length = b"" if content_length is None else b"content-length: %d\r\n" % content_length
+    key = b"authorization: %b\r\n" % authorization if authorization else b""
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b%bx-request-id: %b\r\n\r\n" % (
+        method.encode(),
+        target,
+        host,
+        lines,
+        key,
+        length,
+        request_id.encode(),
+    )
 
 
 def answer_headers(

@@ -10,6 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 
+def _nothing() -> None:
+    """What is due on something that has ended."""
+
+
 class LazyTimer:
     __slots__ = ("_at", "_handle", "_look", "_loop")
 
@@ -32,6 +36,11 @@ class LazyTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def close(self) -> None:
+        """For good. Without its owner's method the owner is no part of a cycle any more and goes when its last user does."""
+        self.cancel()
+        self._look = _nothing
 
     def _fire(self) -> None:
         self._handle = None

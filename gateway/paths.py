@@ -85,6 +85,8 @@ _EXACT: dict[str, Route] = {
     _JSON_POST,
 )
 
+EXACT_PATHS = tuple(_EXACT)
+
 _CONTROL = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads"})
 _CONTROL_ENDINGS = ("/render", "/derender", "/abort_requests")
 

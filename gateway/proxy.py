@@ -17,11 +17,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.body import ClientLeft, Receive, View, for_engine, read_body, view_form, view_json
+from gateway.body import (
+    NOTHING_SEEN,
+    ClientLeft,
+    Receive,
+    for_engine,
+    read_body,
+    too_large,
+    view_form,
+    view_json,
+)
+from gateway.client_head import ClientHead
 from gateway.departure import ClientGone, Departure
 from gateway.errors import Refused, error_event, refusal_answer
-from gateway.front import Cause
-from gateway.headers import forwarded, request_head, usable_request_id
+from gateway.front import Cause, FrontProtocol
+from gateway.headers import request_head
 from gateway.paths import Kind, Route, route_of
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
@@ -58,7 +68,7 @@ class Request:
     __slots__ = (
         "body",
         "content_length",
-        "headers",
+        "head",
         "is_known",
         "keep_usage_back",
         "kind",
@@ -68,25 +78,19 @@ class Request:
         "view",
     )
 
-    def __init__(self, scope: Any, route: Route, record: Record) -> None:
+    def __init__(self, scope: Any, route: Route, head: ClientHead) -> None:
         self.method: str = scope["method"]
         self.kind = route.kind
         self.is_known = route.is_known
         query: bytes = scope["query_string"]
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
-        client_headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.headers = forwarded(client_headers)
-        self.content_length: int | None = None
+        self.head = head
+        self.content_length = head.content_length(scope["headers"])
         self.body = b""
-        self.view = View()
+        self.view = NOTHING_SEEN
         self.model = ""
         self.keep_usage_back = False
-        for name, value in client_headers:
-            if name == b"content-length" and value.isdigit():
-                self.content_length = int(value)
-            elif name == b"x-request-id" and not record.request_id and usable_request_id(value):
-                record.request_id = value.decode("ascii")
 
     def take(self, body: bytes, aliases: Mapping[str, str]) -> None:
         self.body = body
@@ -130,13 +134,22 @@ class Proxy:
         record = Record(scope["method"], scope["path"], time.perf_counter())
         relay: Relay | None = None
         departure = Departure(scope)
+        front = departure.front
         self.live.add(departure)
         try:
             with departure:
-                request = self._request(scope, record)
-                await self._read(request, receive, record)
+                request = self._request(scope, front, record)
+                snapshot = self.snapshot
+                body = front.whole_body() if front is not None else None
+                if body is None:
+                    body = await read_body(receive, request.content_length, snapshot.max_body_bytes)
+                elif len(body) > snapshot.max_body_bytes:
+                    raise too_large(snapshot.max_body_bytes)
+                record.ready_at = time.perf_counter()
+                request.take(body, snapshot.aliases)
+                record.model = request.view.model
                 departure.watch(receive)
-                relay = Relay(send, departure.front, request.kind, request.keep_usage_back, record)
+                relay = Relay(send, front, request.kind, request.keep_usage_back, record)
                 async with self._turnstile.lease(request.model) as lease:
                     await self._attempt(request, lease, relay, record)
         except Refused as refused:
@@ -157,15 +170,21 @@ class Proxy:
             if self.log is not None:
                 self.log(record)
 
-    def _request(self, scope: Any, record: Record) -> Request:
+    def _request(self, scope: Any, front: FrontProtocol | None, record: Record) -> Request:
         if self.draining:
             raise Refused(Refusal.SHUTTING_DOWN, "The gateway is shutting down")
         path, method = scope["path"], scope["method"]
         route = route_of(path, scope.get("raw_path") or path.encode(), method)
         if route is None:
             raise Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {path[:200]!r}")
-        request = Request(scope, route, record)
-        record.request_id = record.request_id or _new_request_id()
+        headers = scope["headers"]
+        head = front.client_head if front is not None else None
+        if head is None or not head.is_of(headers):
+            head = ClientHead(headers)
+            if front is not None:
+                front.client_head = head
+        request = Request(scope, route, head)
+        record.request_id = head.request_id or _new_request_id()
         record.route = route.kind
         if method not in route.methods:
             raise Refused(
@@ -173,13 +192,6 @@ class Proxy:
                 f"{method} is not allowed here; {', '.join(sorted(route.methods))} are",
             )
         return request
-
-    async def _read(self, request: Request, receive: Receive, record: Record) -> None:
-        snapshot = self.snapshot
-        body = await read_body(receive, request.content_length, snapshot.max_body_bytes)
-        record.ready_at = time.perf_counter()
-        request.take(body, snapshot.aliases)
-        record.model = request.view.model
 
     async def _attempt(self, request: Request, lease: Lease, relay: Relay, record: Record) -> None:
         """Attempts until one answers, or no backend is left to try."""
@@ -202,7 +214,7 @@ class Proxy:
                 request.method,
                 endpoint.prefix + request.target,
                 endpoint.host_header,
-                request.headers,
+                request.head.keyless_lines if endpoint.authorization else request.head.lines,
                 len(request.body) if request.has_body() else None,
                 record.request_id,
                 endpoint.authorization,

@@ -32,6 +32,11 @@ Move = Callable[[Verdict], bool]
 
 _BACKPRESSURE = (429, 503)
 _FAULTS = (500, 502, 504)
+_USAGE_PLAIN = re.compile(
+    rb'"usage":\{"prompt_tokens":(\d{1,15}),"total_tokens":\d{1,15},"completion_tokens":(\d{1,15})'
+    rb'(?:\}|,"prompt_tokens_details":(?:null|\{"cached_tokens":(\d{1,15})[^{}]*\})[,}])'
+)
+"""As vLLM writes it, to the byte; every other form is decoded."""
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _USAGE_TAIL_BYTES = 4096
 
@@ -161,7 +166,7 @@ class Relay:
         return sink
 
     async def _plain(self, answer: Connection, lease: Lease, is_json: bool) -> Verdict:
-        data = last = await answer.read()
+        data = last = answer.read_nowait() or await answer.read()
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
@@ -211,7 +216,12 @@ def route_label(lease: Lease) -> bytes:
 def _usage_of(data: bytes) -> Usage | None:
     """From the end of a plain answer, where engines put it; the last part is enough."""
     start = data.rfind(b'"usage"', max(0, len(data) - _USAGE_TAIL_BYTES))
-    found = _USAGE_OBJECT.match(data, start) if start >= 0 else None
+    if start < 0:
+        return None
+    plain = _USAGE_PLAIN.match(data, start)
+    if plain is not None:
+        return Usage(int(plain[1]), int(plain[2]), int(plain[3] or 0))
+    found = _USAGE_OBJECT.match(data, start)
     if found is None:
         return None
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
+from math import inf
+from typing import NamedTuple, NewType
 
 BackendId = NewType("BackendId", str)
 PoolName = NewType("PoolName", str)
@@ -41,6 +41,8 @@ class Refusal(StrEnum):
     HEAD_TOO_LARGE = "head_too_large"
     TARGET_TOO_LONG = "target_too_long"
     BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNKNOWN_MODEL = "unknown_model"
@@ -55,18 +57,45 @@ class Refusal(StrEnum):
     FIRST_BYTE_TIMEOUT = "first_byte_timeout"
     GAP_TIMEOUT = "gap_timeout"
     TOTAL_TIMEOUT = "total_timeout"
+    DEADLINE = "deadline"
+    OVERLOADED = "overloaded"
+    OVER_SHARE = "over_share"
     SHUTTING_DOWN = "shutting_down"
     INTERNAL = "internal_error"
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """What the gateway decided about a request before it chose a backend."""
+class LengthClass(StrEnum):
+    """Of a request's prompt, by its estimated tokens."""
+
+    UNKNOWN = "unknown"
+    """Not a prompt: audio, a path that the gateway does not look into."""
+    SHORT = "short"
+    MEDIUM = "medium"
+    LONG = "long"
+
+
+class Tag(NamedTuple):
+    """What the gateway decided about a request before it chose a backend. Tokens are estimates; `cost` is in weighted tokens.
+
+    `deadline` is when the first byte of the answer is due, on the clock of `now`; infinite without a target. `pools` is the order of
+    preference, empty for any; `backend` is set where a trusted client named one.
+    """
 
     business: str = "default"
-    length: str = "unknown"
+    length: LengthClass = LengthClass.UNKNOWN
     lane: Lane = Lane.STANDARD
     path: str = "cold"
+    tenant: str = "anonymous"
+    weight: float = 1.0
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
+    output_tokens_p90: float = 0.0
+    cost: float = 1.0
+    streamed: bool = False
+    target_seconds: float = inf
+    deadline: float = inf
+    pools: tuple[PoolName, ...] = ()
+    backend: BackendId | None = None
 
 
 UNTAGGED = Tag()

@@ -42,10 +42,15 @@ class Exchange:
         try:
             if kept is not None:
                 try:
-                    return await self._converse(kept)
+                    self._begin(kept)
+                    await kept.read_head()
+                    return kept
                 except StaleConnection:
                     self._give_back()
-            return await self._converse(await pool.open())
+            fresh = await pool.open()
+            self._begin(fresh)
+            await fresh.read_head()
+            return fresh
         except BaseException:
             self._give_back()
             raise
@@ -55,11 +60,9 @@ class Exchange:
     ) -> None:
         self._give_back()
 
-    async def _converse(self, connection: Connection) -> Connection:
+    def _begin(self, connection: Connection) -> None:
         self._connection = connection
         connection.begin(self._pool.timeouts, self._body_expected, self._head, self._body)
-        await connection.read_head()
-        return connection
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None

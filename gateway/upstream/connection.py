@@ -31,6 +31,10 @@ TLS_RECEIVE_BYTES = 64 * 1024
 _NOTHING = memoryview(b"")
 
 
+def _ended(connection: Connection) -> None:
+    """Who is told of the end of a connection that has ended."""
+
+
 class Connection(Incoming):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, idle_seconds: float, on_lost: Callable[[Connection], None]
@@ -165,7 +169,7 @@ class Connection(Incoming):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        self._timer.cancel()
+        self._timer.close()
         if self.busy and not self.complete and self._failure is None:
             answered = self.head_complete or self._barren_bytes
             if self.exchanges > 1 and not answered:
@@ -175,6 +179,7 @@ class Connection(Incoming):
                 self._failure = ResponseBroken(f"the engine closed the connection {where}")
         self._wake()
         self._on_lost(self)
+        self._on_lost = _ended
 
     def pause_writing(self) -> None:
         self._write_paused = True

@@ -90,6 +90,10 @@ class Incoming(asyncio.BufferedProtocol):
             await self._wait()
         return self._take()
 
+    def read_nowait(self) -> bytes:
+        """What is there of the body; b"" if nothing is, be it yet or any more."""
+        return self._take() if self._chunks else b""
+
     def _take(self) -> bytes:
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -116,12 +120,10 @@ class Incoming(asyncio.BufferedProtocol):
         finally:
             self._sink = None
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def _wait(self) -> asyncio.Future[None]:
+        """Done at the next event; a caller that is cancelled leaves it behind cancelled, which `_wake` ignores."""
+        waiter = self._waiter = self._loop.create_future()
+        return waiter
 
     @property
     def is_drained(self) -> bool:
@@ -237,6 +239,6 @@ class Incoming(asyncio.BufferedProtocol):
         self._wake()
 
     def _wake(self) -> None:
-        waiter = self._waiter
+        waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

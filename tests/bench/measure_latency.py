@@ -1,9 +1,11 @@
 """Time a gateway adds, against the engine directly, in alternating rounds; each figure is the median of the rounds' differences.
 
 - Plain calls: open loop, Poisson arrivals at `RATE` per second, 1.7 KB bodies; latency from the moment a call was due.
-- Streams: `STREAMS` concurrent streams of `CHUNKS` chunks on average, one per `STEP_MS` and stream, stepping in `GROUPS` batches as so many
-  engines would; time to the first body byte, and each chunk's transit from the engine's write to the client's read. A chunk that
-  arrives late by x makes the gap before it longer by x, so the p99 of the transit bounds the p99 of what a gap grows by.
+- Streams: Poisson arrivals at `STREAM_RATE` per second of streams of `CHUNKS` chunks on average, one per `STEP_MS` and stream, so that
+  `STREAMS` are open on average (Little's law), stepping in `GROUPS` batches as so many engines would; time to the first body byte, and each
+  chunk's transit from the engine's write to the client's read. A chunk that arrives late by x makes the gap before it longer by x, so the
+  p99 of the transit bounds the p99 of what a gap grows by. Arrivals do not wait for ends: clients that begin a stream in the very step in
+  which another one's ended, as a closed loop has them, arrive in bursts that measure the loop.
 - The same with `LARGE_PER_SECOND` plain calls of 500 KB among them. Their own chunks aside, the p99 over all chunks has the bar; the
   p99 over only those chunks that arrive while a large call is in flight (and 20 ms after) is given as well, because it is harder.
 
@@ -33,12 +35,13 @@ STREAMS = 256
 CHUNKS = 40
 STEP_MS = 50.0
 GROUPS = 16
+STREAM_RATE = STREAMS / (CHUNKS * STEP_MS / 1000)
 LARGE_PER_SECOND = 2.0
 DIRECT = "direct"
 MOST_STARVED = 0.03
 WINDOW_TRIES = 3
 
-_STREAMED = f"{STREAMS} streams, one chunk per {STEP_MS:.0f} ms each in {GROUPS} batches"
+_STREAMED = f"{STREAMS} streams open on average, {STREAM_RATE:.0f} begin per second, one chunk per {STEP_MS:.0f} ms each in {GROUPS} batches"
 _MIXED = f"the same with {LARGE_PER_SECOND:.0f} prompts of 500 KB per second"
 _KINDS = ("plain", "streams", "large")
 
@@ -102,11 +105,12 @@ def _job(kind: str, seconds: float) -> Job:
     streams = Job(
         port=0,
         seconds=seconds,
-        connections=STREAMS,
+        connections=2 * STREAMS,
+        rate=STREAM_RATE,
         chunks=CHUNKS,
         timed=True,
         stamped=True,
-        warm_up_seconds=2,
+        warm_up_seconds=2 * CHUNKS * STEP_MS / 1000,
     )
     return streams if kind == "streams" else replace(streams, large_per_second=LARGE_PER_SECOND)
 

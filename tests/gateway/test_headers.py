@@ -12,8 +12,10 @@ from gateway.headers import (
     ENGINE_OVERRIDES,
     GATEWAY_ALIASES,
     HOP_BY_HOP,
+    OVERRIDE_PREFIXES,
     answer_headers,
     forwarded,
+    header_lines,
     request_head,
     usable_request_id,
 )
@@ -34,8 +36,18 @@ STOPPED = [
     b"x-headrace-",
     b"x-override-priority",
     b"x-override-rid",
+    b"x-override-routed-dp-rank",
+    b"x-override-disagg-prefill-dp-rank",
+    b"x-override-bootstrap-host",
+    b"x-override-bootstrap-port",
+    b"x-override-bootstrap-room",
+    b"x-override-conversation-id",
+    b"x-smg-routing-key",
+    b"x-smg-priority",
+    b"x-smg-target-worker",
 ]
 PASSED = [
+    b"endpoint-load-metrics-format",
     b"accept",
     b"accept-encoding",
     b"authorization",
@@ -56,7 +68,10 @@ HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
 
 
 def head_of(headers: Pairs, authorization: bytes = b"", length: int | None = 5) -> Head:
-    raw = request_head("POST", b"/v1/x?y=1", b"engine:8000", headers, length, "id-1", authorization)
+    passed = [pair for pair in headers if not authorization or pair[0] != b"authorization"]
+    raw = request_head(
+        "POST", b"/v1/x?y=1", b"engine:8000", header_lines(passed), length, "id-1", authorization
+    )
     assert raw.endswith(HEAD_END) and raw.count(HEAD_END) == 1
     return parse_head(raw.removesuffix(HEAD_END))
 
@@ -116,12 +131,12 @@ def test_no_stopped_name_is_ever_in_the_head_of_an_attempt_but_where_the_gateway
     assert head.start_line == b"POST /v1/x?y=1 HTTP/1.1"
     passed = head.headers[1:-2]
     assert not {name for name, _ in passed} & {*STOPPED, *named}
-    assert not [name for name, _ in passed if name.startswith((b"x-headrace-", b"x-override-"))]
+    assert not [name for name, _ in passed if name.startswith((b"x-headrace-", *OVERRIDE_PREFIXES))]
     stopped = {*STOPPED, *named}
     assert passed == [
         (name, value.strip(b" \t"))
         for name, value in headers
-        if name not in stopped and not name.startswith((b"x-headrace-", b"x-override-"))
+        if name not in stopped and not name.startswith((b"x-headrace-", *OVERRIDE_PREFIXES))
     ]
 
 
