@@ -9,10 +9,11 @@ BACKENDS ?=
 PORT ?= 8080
 HOST ?= 127.0.0.1
 BENCH ?=
+SLO ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 SOAK_COUNT ?= 100000
 
-.PHONY: help run test check format test-engine bench soak package lock clean
+.PHONY: help run test check format test-engine bench bench-slo soak package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -21,6 +22,7 @@ help:
 	@echo "make format       rewrite the sources as the formatter wants them"
 	@echo "make test-engine  against a real vLLM and a real SGLang, installed and started here (CPU, some 6 GB)"
 	@echo "make bench        the benchmark table (BENCH=\"cpu --seconds 5 --rounds 3\" for a part)"
+	@echo "make bench-slo    calls inside their target before, in and after a burst, 8 minutes (SLO=\"headrace haproxy\" for a part)"
 	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
@@ -59,6 +61,9 @@ test-engine: $(VENV)/develop.stamp
 
 bench: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench $(BENCH)
+
+bench-slo: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench.slo --with-overload $(SLO)
 
 soak: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)

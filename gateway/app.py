@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from gateway.body import Receive
 from gateway.configuration import backend_name
+from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
 from gateway.errors import Refused
 from gateway.models import Card, ModelCatalogue
 from gateway.pages import is_own, own_pages
@@ -22,13 +23,12 @@ from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
 from gateway.settings import Settings
+from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
-from policies.retries import RetryRules
-from policies.terms import BackendId, PoolName, Refusal
-from routing.fleet import BackendPlan
-from routing.router import Router, Rules
+from policies.terms import BackendId, Refusal
+from routing.router import Router
 
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
@@ -36,7 +36,7 @@ App = Callable[[Any, Receive, Send], Awaitable[None]]
 class Gateway:
     def __init__(self, settings: Settings, write_log: Write) -> None:
         """Needs a running event loop. `write_log` gets whole lines, from a thread."""
-        self.router = Router(_rules(settings))
+        self.router = Router(core_rules(settings))
         self.upstream = Upstream()
         self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.requests_in_flight))
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
@@ -49,9 +49,10 @@ class Gateway:
             lambda: self.settings,
             lambda: self.proxy.draining,
             lambda: self.proxy.log,
+            lambda: self.proxy.snapshot.tagging,
         )
         self._catalogue = ModelCatalogue()
-        self._probes = Probes(self.router, self._catalogue, self.turnstile.pump)
+        self._probes = Probes(self.router, self._catalogue, self.turnstile.pump, self.router)
         self._pages = own_pages(self)
         self._write_log = write_log
         self._log: RequestLog | None = None
@@ -73,24 +74,17 @@ class Gateway:
     def configure(self, settings: Settings) -> None:
         """`OSError` where a backend's `ca_file` cannot be read any more: then nothing has changed."""
         backends = [
-            (BackendId(backend_name(backend)), backend, pool)
+            (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
             for backend in pool.backends
         ]
-        self.upstream.configure(
-            [(id, backend) for id, backend, _ in backends], settings.upstream, settings.timeouts
-        )
+        self.upstream.configure(backends, settings.upstream, settings.timeouts)
         self.settings = settings
-        self.router.configure(
-            [
-                BackendPlan(id, PoolName(pool.name), pool.window.max if pool.window else None)
-                for id, _, pool in backends
-            ],
-            _rules(settings),
-        )
-        self._catalogue.keep_only({id for id, _, _ in backends})
-        self._probes.configure([backend for _, backend, _ in backends], settings.probes)
+        self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
+        self._catalogue.keep_only({id for id, _ in backends})
+        self._probes.configure([backend for _, backend in backends], settings.probes)
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
+        self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
         self.proxy.snapshot = _snapshot(settings)
         self._configure_log(settings.log.requests)
         origins = settings.server.cors_origins
@@ -128,16 +122,12 @@ class Gateway:
             self.proxy.log = None
 
 
-def _rules(settings: Settings) -> Rules:
-    return Rules(
-        max_waiting=settings.queue.max_waiting,
-        probe_failures=settings.probes.failures,
-        retries=RetryRules(settings.retries.max_retries),
-    )
-
-
 def _snapshot(settings: Settings) -> Snapshot:
-    return Snapshot(max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024), aliases=settings.aliases)
+    return Snapshot(
+        max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
+        aliases=settings.aliases,
+        tagging=Tagging(settings),
+    )
 
 
 def _with_cors(app: App, origins: tuple[str, ...]) -> App:

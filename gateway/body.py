@@ -58,17 +58,22 @@ def too_large(limit_bytes: int) -> Refused:
     return Refused(Refusal.BODY_TOO_LARGE, f"The request body exceeds {limit_bytes} bytes")
 
 
+NO_FIELDS: dict[str, Any] = {}
+
+
 class View(NamedTuple):
     """What routing and relaying need of a body. `model` "" = none named; `stores`: the engine would keep something of it.
 
     `lacks_usage`: a stream whose usage the client did not ask for, so that the gateway may ask for itself; False where the client
-    asked, does not stream, or sent options that may not be touched. `has_options`: the body names `stream_options`.
+    asked, does not stream, or sent options that may not be touched. `has_options`: the body names `stream_options`. `fields`: the
+    decoded JSON object, which nobody changes.
     """
 
     model: str = ""
     stores: bool = False
     lacks_usage: bool = False
     has_options: bool = False
+    fields: dict[str, Any] = NO_FIELDS
 
 
 NOTHING_SEEN = View()
@@ -91,6 +96,7 @@ def view_json(body: bytes) -> View:
         stores=fields.get("store") is True or fields.get("background") is True,
         lacks_usage=fields.get("stream") is True and _may_ask_for_usage(fields.get("stream_options")),
         has_options="stream_options" in fields,
+        fields=fields,
     )
 
 

@@ -35,8 +35,16 @@ _CLOSING = frozenset(
 class Refused(Exception):
     """Raised inside the gateway where a request ends without an engine's answer; the proxy turns it into an answer."""
 
-    def __init__(self, reason: Refusal, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        reason: Refusal,
+        message: str,
+        param: str | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
         super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        """As measured; None where only the reason says."""
         self.reason = reason
         self.message = message
         self.param = param
@@ -62,9 +70,11 @@ def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
         (b"content-length", b"%d" % len(body)),
         (b"x-headrace-reason", reason.value.encode()),
     ]
-    retry_after = retry_after_seconds(reason)
+    retry_after = refused.retry_after_seconds or retry_after_seconds(reason)
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))
+    if reason is Refusal.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
     if reason in _CLOSING:
         headers.append((b"connection", b"close"))
     return status, headers, body

@@ -1,10 +1,13 @@
-"""Health and models of the backends: one task per backend, on connections of its own, so that load cannot starve it.
+"""Health, models and load of the backends: one task per backend, on connections of its own, so that traffic cannot starve it.
 
-Each round asks for health, and for `/v1/models` while healthy. What is asked is found out once per backend: vLLM answers `/version` and
-says its health at `/health`; SGLang's `/health` generates a token and takes over a second, so its `/ready` is asked; anything else is
-judged by its model list. Only cheap GETs are sent.
+Each health round asks for health, and for the models while healthy; each load round reads the engine's own counts. When a backend comes
+up it is asked which engine it is, and one log line says what it does not serve. `gateway.engine_pages` knows what is asked.
 
 Settings: `ProbeSettings`. A refused connection takes a backend out at once, other failures after `probes.failures` in a row.
+Health comes first: a load round that takes longer than `_LOAD_PATIENCE_SECONDS` is given up, so a health result is late by no more than
+that. A connection refused to a load round brings the next health round forward. The load rounds of all backends together are held
+to `_READS_PER_SECOND`, so a large fleet is read less often (500 backends every 10 s).
+
 Limit: an engine that hangs but answers `/health` (vLLM does) is found by its requests, not here.
 """
 
@@ -12,28 +15,66 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Any
+from math import inf
+from typing import Protocol
 
 import httpx
 
 from gateway.configuration import backend_name
+from gateway.engine_pages import EnginePages
+from gateway.engine_report import untold
 from gateway.models import ModelCatalogue
 from gateway.settings import BackendSettings, ProbeSettings
+from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.terms import BackendId
-from routing.router import Router
 
 _logger = logging.getLogger("headrace")
-_MAX_MODELS = 10_000
+_LOAD_PATIENCE_SECONDS = 2.0
+_READS_PER_SECOND = 50
+
+
+class HealthListener(Protocol):
+    """Who is told health and models."""
+
+    def probed(self, backend_id: BackendId, healthy: bool, refused: bool, now: float) -> None: ...
+
+    def learn_models(self, backend_id: BackendId, models: frozenset[str]) -> None: ...
+
+
+class EngineListener(Protocol):
+    """Who is told what an engine is, each time it has come up, and how busy it is."""
+
+    def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None: ...
+
+    def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None: ...
+
+
+class Nobody:
+    """An `EngineListener` that does not listen."""
+
+    def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None:
+        return
+
+    def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
+        return
 
 
 class Probes:
-    def __init__(self, router: Router, catalogue: ModelCatalogue, changed: Callable[[], None]) -> None:
-        """`changed` is called after each result: a backend's return may free waiting requests."""
+    def __init__(
+        self,
+        router: HealthListener,
+        catalogue: ModelCatalogue,
+        changed: Callable[[], None],
+        engines: EngineListener | None = None,
+    ) -> None:
+        """`changed` is called after each result: a backend's return or its free slots may free waiting requests."""
         self._router = router
         self._catalogue = catalogue
         self._changed = changed
+        self._engines = engines or Nobody()
         self._tasks: dict[BackendSettings, asyncio.Task[None]] = {}
         self._rules = ProbeSettings()
 
@@ -56,28 +97,54 @@ class Probes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, settings: BackendSettings) -> None:
+        clock = asyncio.get_running_loop().time
         backend_id = BackendId(backend_name(settings))
-        was_healthy: bool | None = None
         async with _client(settings, self._rules.timeout_seconds) as client:
-            probe = _Probe(client)
+            pages = EnginePages(client)
+            load = _LoadRounds(backend_id, pages, self._engines, self._changed)
+            was_healthy: bool | None = None
+            health_due = load_due = -inf
             while True:
-                healthy, refused, problem = await self._ask(probe, backend_id)
-                self._router.probed(backend_id, healthy, refused, asyncio.get_running_loop().time())
-                self._changed()
-                if healthy != was_healthy:
-                    level = logging.INFO if healthy else logging.WARNING
-                    _logger.log(
-                        level, "backend %s is %s", backend_id, "up" if healthy else f"not healthy: {problem}"
-                    )
+                if clock() >= health_due:
+                    healthy = await self._health_round(pages, backend_id, was_healthy)
+                    if healthy and not was_healthy:
+                        load.begin_anew()
+                        load_due = -inf
                     was_healthy = healthy
-                await asyncio.sleep(self._rules.interval_seconds)
+                    health_due = clock() + self._rules.interval_seconds
+                if was_healthy and clock() >= load_due:
+                    if await load.round(self._rules.timeout_seconds):
+                        load_due = clock() + self._load_seconds(told=bool(pages.load_path))
+                    else:
+                        health_due = -inf
+                        load_due = clock() + self._load_seconds(told=True)
+                due = min(health_due, load_due) if was_healthy else health_due
+                await asyncio.sleep(max(0.0, due - clock()))
 
-    async def _ask(self, probe: _Probe, backend_id: BackendId) -> tuple[bool, bool, str]:
+    def _load_seconds(self, told: bool) -> float:
+        """Spread by a quarter, so that a fleet's rounds do not fall together. Where nothing is told it is asked for with the health."""
+        if not told:
+            return self._rules.interval_seconds
+        bound = len(self._tasks) / _READS_PER_SECOND
+        return max(self._rules.load_seconds, bound) * random.uniform(0.75, 1.25)  # noqa: S311
+
+    async def _health_round(
+        self, pages: EnginePages, backend_id: BackendId, was_healthy: bool | None
+    ) -> bool:
+        healthy, refused, problem = await self._ask(pages, backend_id)
+        self._router.probed(backend_id, healthy, refused, asyncio.get_running_loop().time())
+        self._changed()
+        if healthy != was_healthy:
+            level = logging.INFO if healthy else logging.WARNING
+            _logger.log(level, "backend %s is %s", backend_id, "up" if healthy else f"not healthy: {problem}")
+        return healthy
+
+    async def _ask(self, pages: EnginePages, backend_id: BackendId) -> tuple[bool, bool, str]:
         """Whether it is healthy, whether nobody listens there, and what is wrong."""
         try:
-            problem = await probe.health()
+            problem = await pages.health()
             if not problem:
-                cards = await probe.models()
+                cards = await pages.models()
                 if cards is not None:
                     self._catalogue.learn(backend_id, cards)
                     self._router.learn_models(backend_id, frozenset(str(card["id"]) for card in cards))
@@ -91,50 +158,92 @@ class Probes:
         return not problem, False, problem
 
 
-class _Probe:
-    """What is asked of one backend, once it is known what it is."""
+class _LoadRounds:
+    """What one engine is and how busy it is, handed over as it is read."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-        self._health_path = ""
+    def __init__(
+        self,
+        backend_id: BackendId,
+        pages: EnginePages,
+        engines: EngineListener,
+        changed: Callable[[], None],
+    ) -> None:
+        self._backend_id = backend_id
+        self._pages = pages
+        self._engines = engines
+        self._changed = changed
+        self._identity: tuple[Dialect, EngineFlags] | None = None
+        self._is_in_doubt = True
+        self._has_said = ""
 
-    async def health(self) -> str:
-        """What is wrong, "" if nothing."""
-        if not self._health_path:
-            self._health_path = await self._find_health_path()
-        answer = await self._client.get(self._health_path)
-        if answer.status_code == 404:
-            self._health_path = ""  # another engine came up at this address
-        return (
-            ""
-            if answer.status_code == 200
-            else f"{self._health_path or 'its health path'} answered {answer.status_code}"
-        )
+    def begin_anew(self) -> None:
+        """The engine has come up: it may be another one, or started otherwise."""
+        self._identity = None
+        self._is_in_doubt = True
 
-    async def models(self) -> list[dict[str, Any]] | None:
-        """The cards, or None where the engine does not tell."""
-        answer = await self._client.get("/v1/models")
-        if answer.status_code != 200:
-            return None
+    async def round(self, timeout_seconds: float) -> bool:
+        """False where nobody listens any more. Whatever else fails is left to the health rounds to judge."""
         try:
-            cards = answer.json()["data"]
-        except (ValueError, KeyError, TypeError):
-            return None
-        if not isinstance(cards, list):
-            return None
-        return [
-            card for card in cards[:_MAX_MODELS] if isinstance(card, dict) and isinstance(card.get("id"), str)
-        ]
+            async with asyncio.timeout(min(_LOAD_PATIENCE_SECONDS, timeout_seconds)):
+                if self._is_in_doubt or self._identity is None:
+                    identity = await self._pages.identify()
+                    if identity != self._identity:
+                        self._engines.is_dialect(self._backend_id, *identity)
+                    self._identity = identity
+                    self._is_in_doubt = False
+                told_before = self._pages.load_path
+                report = await self._pages.load()
+            if report is None:
+                # The pages of one engine that go missing may be another's: SGLang has a /health like vLLM.
+                self._is_in_doubt = bool(told_before)
+            else:
+                self._engines.reported(self._backend_id, report, asyncio.get_running_loop().time())
+                self._changed()
+            self._say(*self._identity, report)
+        except httpx.ConnectError:
+            return False
+        except (TimeoutError, httpx.HTTPError):
+            return True
+        except Exception:  # the health rounds of this task have to go on
+            _logger.exception("reading the load of %s failed", self._backend_id)
+        return True
 
-    async def _find_health_path(self) -> str:
-        for probed, health_path in (("/version", "/health"), ("/ready", "/ready"), ("/health", "/health")):
-            if (await self._client.get(probed)).status_code in (200, 503):
-                return health_path
-        return "/v1/models"
+    def _say(self, dialect: Dialect, flags: EngineFlags, report: EngineReport | None) -> None:
+        """One line per backend about what it is and does not tell, and another only when that changes."""
+        text = self_check(dialect, flags, report, self._pages.load_path)
+        if text != self._has_said:
+            self._has_said = text
+            usable = report is not None and None not in (report.running, report.waiting)
+            _logger.log(logging.INFO if usable else logging.WARNING, "backend %s: %s", self._backend_id, text)
+
+
+def self_check(dialect: Dialect, flags: EngineFlags, report: EngineReport | None, load_path: str) -> str:
+    """What an engine is and what it does not serve, in one line."""
+    if dialect is Dialect.UNKNOWN:
+        return "neither vLLM nor SGLang: no load is read, no priority is sent"
+    said = [f"{dialect} {flags.version}".rstrip()]
+    if report is None:
+        said.append("tells no load")
+    else:
+        lacking = ", ".join(untold(report))
+        said.append(f"load from {load_path.partition('?')[0]}" + (f" without {lacking}" if lacking else ""))
+    scheduling = {None: "unknown", True: "on", False: "off"}[flags.priority_scheduling]
+    if flags.priority_scheduling:
+        scheduling += ", lower first" if flags.lower_is_urgent else ", higher first"
+    said.append(f"priority scheduling {scheduling}")
+    cached = {None: "unknown", True: "yes", False: "no"}[flags.tells_cached_tokens]
+    flag = "--enable-prompt-tokens-details" if dialect is Dialect.VLLM else "--enable-cache-report"
+    said.append(
+        f"cached tokens in usage: {cached}" + ("" if flags.tells_cached_tokens else f" (flag {flag})")
+    )
+    return "; ".join(said)
 
 
 def _client(settings: BackendSettings, timeout_seconds: float) -> httpx.AsyncClient:
-    headers = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+    # Compressing a metrics page would cost the engine more than it spares the wire.
+    headers = {"accept-encoding": "identity"}
+    if settings.api_key:
+        headers["authorization"] = f"Bearer {settings.api_key}"
     # A context of trusted authorities costs megabytes: only where there is something to verify.
     verify: ssl.SSLContext | bool = False
     if settings.url.startswith("https:"):

@@ -33,12 +33,15 @@ from gateway.errors import Refused, error_event, refusal_answer
 from gateway.front import Cause, FrontProtocol
 from gateway.headers import request_head
 from gateway.paths import Kind, Route, route_of
+from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
+from gateway.tagging import Client, Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Exchange, Upstream
 from gateway.upstream.failures import ConnectFailed, UpstreamFailure
+from policies.dialects import engine_priority
 from policies.refusals import STATUS_OF
 from policies.terms import Refusal, Verdict
 from routing.decision import Lease
@@ -60,6 +63,7 @@ class Snapshot:
 
     max_body_bytes: int
     aliases: Mapping[str, str]
+    tagging: Tagging
 
 
 class Request:
@@ -67,6 +71,7 @@ class Request:
 
     __slots__ = (
         "body",
+        "client",
         "content_length",
         "head",
         "is_known",
@@ -78,7 +83,7 @@ class Request:
         "view",
     )
 
-    def __init__(self, scope: Any, route: Route, head: ClientHead) -> None:
+    def __init__(self, scope: Any, route: Route, head: ClientHead, client: Client) -> None:
         self.method: str = scope["method"]
         self.kind = route.kind
         self.is_known = route.is_known
@@ -86,6 +91,7 @@ class Request:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
         self.head = head
+        self.client = client
         self.content_length = head.content_length(scope["headers"])
         self.body = b""
         self.view = NOTHING_SEEN
@@ -149,9 +155,20 @@ class Proxy:
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
                 departure.watch(receive)
-                relay = Relay(send, front, request.kind, request.keep_usage_back, record)
-                async with self._turnstile.lease(request.model) as lease:
-                    await self._attempt(request, lease, relay, record)
+                relay = Relay(send, front, request.kind, request.keep_usage_back, record, self._charge)
+                tagging = snapshot.tagging
+                if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
+                    request.body = for_priority(request.body, True, None)
+                intent = tagging.intent(
+                    request.client, request.kind, record.path, record.model, request.view.fields
+                )
+                async with self._turnstile.lease(request.model, intent) as lease:
+                    try:
+                        await self._attempt(request, lease, relay, record)
+                    finally:
+                        if record.first_byte_at:
+                            lease.service_seconds = record.first_byte_at - record.attempt_at
+                            lease.usage = record.usage
         except Refused as refused:
             await self._refuse(refused, relay, record, departure, receive, send)
         except (ClientGone, ClientLeft) as gone:
@@ -183,8 +200,8 @@ class Proxy:
             head = ClientHead(headers)
             if front is not None:
                 front.client_head = head
-        request = Request(scope, route, head)
         record.request_id = head.request_id or _new_request_id()
+        request = Request(scope, route, head, head.client(headers, self.snapshot.tagging))
         record.route = route.kind
         if method not in route.methods:
             raise Refused(
@@ -198,6 +215,7 @@ class Proxy:
         record.tag = lease.tag
         record.queue_seconds = lease.queue_seconds
         record.sent_at = time.perf_counter()
+        router = self._turnstile.router
 
         def move(verdict: Verdict) -> bool:
             return self._move(lease, verdict, relay, request)
@@ -207,22 +225,29 @@ class Proxy:
                 await self._turnstile.resume(lease)
                 record.queue_seconds = lease.queue_seconds
             backend = lease.backend
+            record.attempt_at = time.perf_counter()
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
+            body = request.body
+            if router.fleet.wants_priority(backend) and request.kind in (Kind.CHAT, Kind.COMPLETION):
+                urgency = engine_priority(lease.tag.lane, backend.dialect, backend.flags)
+                body = for_priority(body, "priority" in request.view.fields, urgency)
             head = request_head(
                 request.method,
                 endpoint.prefix + request.target,
                 endpoint.host_header,
-                request.head.keyless_lines if endpoint.authorization else request.head.lines,
-                len(request.body) if request.has_body() else None,
+                request.head.keyless_lines
+                if endpoint.authorization or request.client.tenant.is_authenticated
+                else request.head.lines,
+                len(body) if request.has_body() else None,
                 record.request_id,
                 endpoint.authorization,
             )
 
             try:
                 async with Exchange(
-                    pool, head, request.body, request.method != "HEAD", not request.view.stores
+                    pool, head, body, request.method != "HEAD", not request.view.stores
                 ) as answer:
                     verdict = verdict_of(answer.status)
                     if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
@@ -236,10 +261,13 @@ class Proxy:
             except UpstreamFailure as failure:
                 lease.verdict = failure.verdict
                 if isinstance(failure, ConnectFailed):
-                    self._turnstile.router.unreachable(backend, self._loop.time())
+                    router.unreachable(backend, self._loop.time())
                 if not move(failure.verdict):
                     what = _WHAT_FAILED.get(failure.reason, "The engine failed")
                     raise Refused(failure.reason, f"{what}: {failure}") from failure
+
+    def _charge(self, lease: Lease, tokens: int) -> None:
+        self._turnstile.router.produced(lease, tokens, self._loop.time())
 
     def _move(self, lease: Lease, verdict: Verdict, relay: Relay, request: Request) -> bool:
         failed = lease.backend.id

@@ -32,16 +32,19 @@ from gateway.client_socket import ClientClosed, ClientSocket, sendable
 from gateway.departure import Departure
 from gateway.errors import Headers, Refused, refusal_answer
 from gateway.headers import answer_headers, forwarded, usable_request_id
+from gateway.paths import Kind
 from gateway.record import Outcome, Record
 from gateway.relay import Send, route_label, verdict_of
 from gateway.settings import Settings
+from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
+from gateway.tenants import KEY_HEADERS
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.upstream.failures import ConnectFailed, PoolFull, UpstreamFailure
 from gateway.upstream.websocket import HandshakeRefused, dial, hang_up, raw_headers
 from policies.terms import Refusal, Verdict
-from routing.decision import Lease
+from routing.decision import Intent, Lease
 
 PATH = "/v1/realtime"
 ROUTE = "realtime"
@@ -69,8 +72,9 @@ class Realtime:
         settings: Callable[[], Settings],
         is_draining: Callable[[], bool],
         log: Callable[[], Callable[[Record], None] | None],
+        tagging: Callable[[], Tagging],
     ) -> None:
-        """`settings`, `is_draining` and `log` are asked per socket, since a reload may change them; `live` is the proxy's."""
+        """`settings`, `is_draining`, `log` and `tagging` are asked per socket, since a reload may change them; `live` is the proxy's."""
         self._turnstile = turnstile
         self._upstream = upstream
         self._telemetry = telemetry
@@ -78,6 +82,7 @@ class Realtime:
         self._settings = settings
         self._is_draining = is_draining
         self._log = log
+        self._tagging = tagging
         self._loop = asyncio.get_running_loop()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -116,9 +121,14 @@ class Realtime:
         try:
             with departure:
                 query, model = self._admit(scope, client, record)
+                tagging = self._tagging()
+                known = tagging.client(client.headers)
+                intent = tagging.intent(known, Kind.OTHER, PATH, record.model)
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._listen(client))
-                    both.create_task(self._run(client, query, model, record))
+                    both.create_task(
+                        self._run(client, query, model, intent, known.tenant.is_authenticated, record)
+                    )
         except ExceptionGroup as group:  # the first to end cancels the other, so there is one reason
             raise group.exceptions[0] from None
         finally:
@@ -153,13 +163,21 @@ class Realtime:
                 client.engine.transport.abort()
                 await self._loop.create_future()  # the reading side learns of it and ends both
 
-    async def _run(self, client: ClientSocket, query: str, model: str, record: Record) -> None:
+    async def _run(
+        self,
+        client: ClientSocket,
+        query: str,
+        model: str,
+        intent: Intent,
+        is_authenticated: bool,
+        record: Record,
+    ) -> None:
         """The slot, the engine's socket, and all that comes from it."""
-        async with self._turnstile.lease(model) as lease:
+        async with self._turnstile.lease(model, intent) as lease:
             record.tag = lease.tag
             record.queue_seconds = lease.queue_seconds
             record.sent_at = time.perf_counter()
-            engine = await self._dial(lease, client, query, record)
+            engine = await self._dial(lease, client, query, is_authenticated, record)
             try:
                 assert engine.response is not None
                 record.status = 101
@@ -177,7 +195,9 @@ class Realtime:
             finally:
                 await hang_up(engine, *client.goodbye)
 
-    async def _dial(self, lease: Lease, client: ClientSocket, query: str, record: Record) -> ClientConnection:
+    async def _dial(
+        self, lease: Lease, client: ClientSocket, query: str, is_authenticated: bool, record: Record
+    ) -> ClientConnection:
         """Attempts until one engine takes the handshake, or no backend is left to try."""
         while True:
             if lease.tried:
@@ -188,7 +208,9 @@ class Realtime:
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
             target = endpoint.prefix.decode() + PATH + (f"?{query}" if query else "")
-            headers = _engine_headers(client.headers, record.request_id, endpoint.authorization)
+            headers = _engine_headers(
+                client.headers, record.request_id, endpoint.authorization, is_authenticated
+            )
             try:
                 # Each request and each socket on a backend holds one lease and at most one connection.
                 if backend.in_flight > pool.settings.max_connections:
@@ -272,12 +294,18 @@ def _request_id(headers: Headers) -> str:
     return os.urandom(14).hex()
 
 
-def _engine_headers(client_headers: Headers, request_id: str, authorization: bytes) -> list[tuple[str, str]]:
-    """What any request would bring to the engine, but for `Host` and the handshake, which the library writes."""
+def _engine_headers(
+    client_headers: Headers, request_id: str, authorization: bytes, is_authenticated: bool
+) -> list[tuple[str, str]]:
+    """What any request would bring to the engine, but for `Host` and the handshake, which the library writes.
+
+    The client's key stays here where the backend has one of its own, or where it was meant for this gateway (`is_authenticated`).
+    """
+    drops_key = bool(authorization) or is_authenticated
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in forwarded(client_headers)
-        if not name.startswith(_OWN_HANDSHAKE) and not (authorization and name == b"authorization")
+        if not name.startswith(_OWN_HANDSHAKE) and not (drops_key and name in KEY_HEADERS)
     ]
     if authorization:
         headers.append(("authorization", authorization.decode()))

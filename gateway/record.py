@@ -36,6 +36,8 @@ class Record:
     queue_seconds = 0.0
     sent_at = 0.0
     """The first attempt began."""
+    attempt_at = 0.0
+    """The last attempt began."""
     first_byte_at = 0.0
     ended_at = 0.0
     status = 0

@@ -39,6 +39,7 @@ _USAGE_PLAIN = re.compile(
 """As vLLM writes it, to the byte; every other form is decoded."""
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _USAGE_TAIL_BYTES = 4096
+PARTS_PER_CHARGE = 32
 
 
 class Moved(Exception):
@@ -63,6 +64,7 @@ class Relay:
     """The client's side of one request over all its attempts."""
 
     __slots__ = (
+        "_charge",
         "_front",
         "_keep_usage_back",
         "_kind",
@@ -80,7 +82,10 @@ class Relay:
         kind: Kind,
         keep_usage_back: bool,
         record: Record,
+        charge: Callable[[Lease, int], None],
     ) -> None:
+        """`charge` is told of a stream's parts while they come: about a token each."""
+        self._charge = charge
         self._send = send
         self._front = front
         self._kind = kind
@@ -117,7 +122,7 @@ class Relay:
             )  # parts leave as chunks, and one may be kept back
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         send = self._send
-        sink = self._sink(reader)
+        sink = self._sink(reader, lease)
         try:
             while data := await answer.read():
                 passed = reader.feed(data)
@@ -152,14 +157,21 @@ class Relay:
                 lease.verdict = Verdict.GOOD
         return Verdict.GOOD if reader.error is None else verdict_of_error(reader.error)
 
-    def _sink(self, reader: EventReader) -> Callable[[bytes], bool] | None:
+    def _sink(self, reader: EventReader, lease: Lease) -> Callable[[bytes], bool] | None:
         """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
         if self._front is None:
             return None
         write_part = self._front.part_writer()
         feed = reader.feed
+        charge = self._charge
+        parts = 0
 
         def sink(data: bytes) -> bool:
+            nonlocal parts
+            parts += 1
+            if parts == PARTS_PER_CHARGE:
+                charge(lease, parts)
+                parts = 0
             passed = feed(data)
             return write_part(passed) if passed else True
 

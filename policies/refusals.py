@@ -1,8 +1,9 @@
 """Status and retry advice of each refusal.
 
 Decides: the HTTP status, the OpenAI error type and whether a client may try again, for every member of `Refusal`.
-400/404/405/413/414/431 are the client's to mend; 408 is a request that never came in full; 502 is a backend that failed this request; 503 is a fleet that
-is short, broken or leaving; 504 is an admitted request that ran out of time.
+400/404/405/413/414/431 are the client's to mend; 401 is a key that is missing or wrong, 403 one that gives no right to this; 408 is a request that
+never came in full; 429 is a client that has had its share; 502 is a backend that failed this request; 503 is a fleet that is short, broken or
+leaving; 504 is an admitted request that ran out of time.
 
 Limit: `retry_after_seconds` is a constant per reason until a drain rate is measured.
 """
@@ -14,6 +15,9 @@ from policies.terms import Refusal
 STATUS_OF: dict[Refusal, int] = {
     Refusal.MALFORMED_HTTP: 400,
     Refusal.BAD_REQUEST: 400,
+    Refusal.NO_POOL: 400,
+    Refusal.UNAUTHORIZED: 401,
+    Refusal.FORBIDDEN: 403,
     Refusal.UNKNOWN_PATH: 404,
     Refusal.UNKNOWN_MODEL: 404,
     Refusal.METHOD_NOT_ALLOWED: 405,
@@ -21,6 +25,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.BODY_TIMEOUT: 408,
     Refusal.BODY_TOO_LARGE: 413,
     Refusal.TARGET_TOO_LONG: 414,
+    Refusal.OVER_SHARE: 429,
     Refusal.HEAD_TOO_LARGE: 431,
     Refusal.INTERNAL: 500,
     Refusal.BACKEND_UNREACHABLE: 502,
@@ -28,6 +33,8 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.NO_BACKEND: 503,
     Refusal.UPSTREAM_FULL: 503,
     Refusal.QUEUE_FULL: 503,
+    Refusal.DEADLINE: 503,
+    Refusal.OVERLOADED: 503,
     Refusal.SHUTTING_DOWN: 503,
     Refusal.QUEUE_TIMEOUT: 504,
     Refusal.FIRST_BYTE_TIMEOUT: 504,
@@ -41,6 +48,8 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.BACKEND_BROKE: 1,
     Refusal.UPSTREAM_FULL: 1,
     Refusal.QUEUE_FULL: 1,
+    Refusal.DEADLINE: 1,
+    Refusal.OVERLOADED: 1,
     Refusal.QUEUE_TIMEOUT: 1,
     Refusal.SHUTTING_DOWN: 1,
 }

@@ -45,6 +45,7 @@ class Refusal(StrEnum):
     FORBIDDEN = "forbidden"
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    NO_POOL = "no_pool"
     UNKNOWN_MODEL = "unknown_model"
     BODY_TOO_LARGE = "body_too_large"
     BODY_TIMEOUT = "body_timeout"

@@ -6,8 +6,8 @@ if given, is asked first, as soon as the headers are there, and may answer early
 `asyncio.Event` holds the answer until the test sets it, which takes the place of delays.
 
 `backend.exchanges` records what came, as it came. Probes (`GET` of a path in `backend.probes`, at first `/v1/models`,
-`/health` and `/version`) are answered from there and not recorded unless `record_probes`. `await backend.until(condition)` waits for a condition
-over the recorded facts; it is looked at whenever one of them changes.
+`/health`, `/version` and a `/metrics` that is not there) are answered from there and not recorded unless `record_probes`.
+`await backend.until(condition)` waits for a condition over the recorded facts; it is looked at whenever one of them changes.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Backend:
             "/v1/models": json_script({"object": "list", "data": cards}),
             "/health": Script(),
             "/version": json_script({"version": "0.0.0"}),
+            "/metrics": Script(status=404, reason=b"Not Found"),
         }
         self.exchanges: list[Exchange] = []
         self.accepted = 0

@@ -4,7 +4,8 @@ In: one YAML file, or its text, and the environment for `${NAME}`. Out: `gateway
 with all faults that could be found; a file that is not YAML at all has only the first. Nothing else is ever raised, whatever
 the file holds. Keys, types, defaults and ranges are those of `gateway.settings`, which has no list of its own here.
 
-Way through: `document` (bytes to nodes), `records` with `scalars` (nodes to records), `rules` with `urls` (what values must satisfy).
+Way through: `document` (bytes to nodes), `records` with `scalars` (nodes to records), `rules` (what values must satisfy: `spelling`, `fleet`
+and `demand` by subject, `urls` and `patterns` for single texts).
 
 Limits: a `ca_file` is opened here, so a file that is checked on one machine may fail on another; host names are not resolved and
 backends are not asked.
@@ -18,8 +19,9 @@ from typing import Any
 
 from gateway.configuration.document import compose, read
 from gateway.configuration.faults import ConfigurationError, Fault
+from gateway.configuration.reading import Reading
 from gateway.configuration.records import BROKEN, Reader
-from gateway.configuration.rules import Reading, broken_rules
+from gateway.configuration.rules import broken_rules
 from gateway.configuration.urls import name_from_url
 from gateway.settings import BackendSettings, Settings
 

@@ -16,9 +16,10 @@ from typing import Any, Final
 import yaml
 
 from gateway.configuration.faults import Fault
-from gateway.configuration.rules import AT_LEAST_ONE, Reading
+from gateway.configuration.reading import Reading
+from gateway.configuration.rules import AT_LEAST_ONE
 from gateway.configuration.scalars import WrongValue, as_value, expand, is_null, suggestion
-from gateway.settings import PoolSettings, Settings, WindowSettings
+from gateway.settings import Settings
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -26,15 +27,8 @@ BROKEN: Final = object()
 """Stands for a value that has a fault."""
 
 NOT_YET: Final[Mapping[tuple[type[Any], str], str]] = {
-    (Settings, "lanes"): "priority lanes",
-    (Settings, "business_types"): "business types",
-    (Settings, "tenants"): "tenants",
-    (Settings, "anonymous"): "rules for clients without a key",
     (Settings, "sessions"): "sessions",
     (Settings, "rules"): "degradation rules",
-    (PoolSettings, "batching"): "batching",
-    (WindowSettings, "start"): "adaptive windows",
-    (WindowSettings, "min"): "adaptive windows",
 }
 """Keys that the configuration's shape reserves for what later versions do."""
 
@@ -72,7 +66,7 @@ class Reader:
                 self._fault(_join(key, field.name), message, self.lines[key])
         usable = {name: value for name, value in values.items() if value is not BROKEN}
         hidden = frozenset(name for name in usable if _join(key, name) in self._from_environment)
-        self.readings.append(Reading(kind, key, usable, hidden))
+        self.readings.append(Reading(kind, key, usable, hidden, frozenset(values) - frozenset(usable)))
         return kind(**usable) if sound and len(usable) == len(values) else BROKEN
 
     def _value(self, kind: Any, node: yaml.Node, key: str) -> Any:
@@ -151,7 +145,9 @@ def _is_required(kind: type[Any], field: Field[Any]) -> bool:
     if (kind, field.name) in AT_LEAST_ONE or (field.default is MISSING and field.default_factory is MISSING):
         return True
     bounds = field.metadata
-    return "at_least" in bounds and not bounds["at_least"] <= field.default <= bounds["at_most"]
+    if "at_least" not in bounds or field.default is None:
+        return False
+    return not bounds["at_least"] <= field.default <= bounds["at_most"]
 
 
 def _unknown(kind: type[Any], name: str) -> str:

@@ -22,11 +22,11 @@ from gateway.settings import (
     LogSettings,
     PoolSettings,
     ProbeSettings,
-    Role,
     ServerSettings,
     Settings,
     WindowSettings,
 )
+from policies.pool_choice import PoolRole
 
 GRACE_SECONDS = 0.5
 PROBE_SECONDS = 2.0
@@ -36,7 +36,7 @@ def settings_from(plan: dict[str, Any]) -> Settings:
     pools = tuple(
         PoolSettings(
             name=pool["name"],
-            role=Role(pool["name"]),
+            role=PoolRole(pool["name"]),
             window=WindowSettings(max=pool["window"]),
             backends=tuple(BackendSettings(name=name, url=url) for name, url in pool["backends"]),
         )

@@ -1,7 +1,7 @@
 """What is measured and against what: Headrace, and other proxies installed and set up the way their makers mean them to run.
 
 Peers are extras of the benchmark and never a dependency of the project. `smg` (PyPI `sglang-router`, round robin) and `vllm-router`
-go into `.bench/venv` on first use; nginx is used where it is installed and fetched with apt when the benchmark runs as root.
+go into `.bench/venv` on first use; nginx and haproxy are used where they are installed and fetched with apt when the benchmark runs as root.
 A peer that cannot be had is reported as absent. All run without a log line per request; `headrace-logged` writes them to a file.
 """
 
@@ -70,7 +70,7 @@ def _headrace_logged(port: int, engine_port: int, home: Path) -> list[str]:
 
 
 def _smg(port: int, engine_port: int, home: Path) -> list[str]:
-    argv = [_from_pypi("sglang-router", "smg"), "launch", "--worker-urls", f"http://127.0.0.1:{engine_port}"]
+    argv = [from_pypi("sglang-router", "smg"), "launch", "--worker-urls", f"http://127.0.0.1:{engine_port}"]
     argv += [
         "--policy",
         "round_robin",
@@ -85,7 +85,7 @@ def _smg(port: int, engine_port: int, home: Path) -> list[str]:
 
 
 def _vllm_router(port: int, engine_port: int, home: Path) -> list[str]:
-    argv = [_from_pypi("vllm-router", "vllm-router"), "--worker-urls", f"http://127.0.0.1:{engine_port}"]
+    argv = [from_pypi("vllm-router", "vllm-router"), "--worker-urls", f"http://127.0.0.1:{engine_port}"]
     argv += [
         "--policy",
         "round_robin",
@@ -96,7 +96,7 @@ def _vllm_router(port: int, engine_port: int, home: Path) -> list[str]:
         "--prometheus-port",
         str(free_port()),
     ]
-    return [*argv, "--log-level", "warn"]
+    return [*argv, "--log-level", "warning"]
 
 
 def _nginx(port: int, engine_port: int, home: Path) -> list[str]:
@@ -134,22 +134,35 @@ http {{
 
 
 def _nginx_path() -> str:
-    path = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if path:
+    return _from_apt("nginx", "nginx-light")
+
+
+def haproxy_path() -> str:
+    return _from_apt("haproxy", "haproxy")
+
+
+def _from_apt(command: str, package: str) -> str:
+    """The path of `command`, installed with apt if it is not there and the benchmark runs as root."""
+    if path := _system_path(command):
         return path
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise AbsentError("nginx is not installed (apt-get install nginx-light)")
-    print("installing nginx with apt ...", file=sys.stderr)
+        raise AbsentError(f"{command} is not installed (apt-get install {package})")
+    print(f"installing {package} with apt ...", file=sys.stderr)
     environment = {
         **os.environ,
         "DEBIAN_FRONTEND": "noninteractive",
         "RUNLEVEL": "1",
     }  # runlevel 1: do not start the service
-    argv = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "nginx-light"]
+    argv = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
     done = subprocess.run(argv, env=environment, capture_output=True, timeout=INSTALL_SECONDS, check=False)
-    if done.returncode or not Path("/usr/sbin/nginx").exists():
-        raise AbsentError(f"apt could not install nginx: {done.stderr.decode()[-200:].strip()}")
-    return "/usr/sbin/nginx"
+    path = _system_path(command)
+    if done.returncode or not path:
+        raise AbsentError(f"apt could not install {package}: {done.stderr.decode()[-200:].strip()}")
+    return path
+
+
+def _system_path(command: str) -> str | None:
+    return shutil.which(command, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 def _nginx_version() -> str:
@@ -157,7 +170,12 @@ def _nginx_version() -> str:
     return re.sub(r".*nginx/", "", shown.stderr + shown.stdout).strip()
 
 
-def _from_pypi(distribution: str, command: str) -> str:
+def haproxy_version() -> str:
+    shown = subprocess.run([haproxy_path(), "-v"], capture_output=True, check=True, text=True)
+    return shown.stdout.split()[2]
+
+
+def from_pypi(distribution: str, command: str) -> str:
     """The path of `command`, installed from PyPI into the benchmark's own environment if it is not there yet."""
     path = BENCH_HOME / "venv" / "bin" / command
     if path.exists():
@@ -174,8 +192,8 @@ def _from_pypi(distribution: str, command: str) -> str:
     return str(path)
 
 
-def _version_from_pypi(distribution: str, command: str) -> str:
-    _from_pypi(distribution, command)
+def version_from_pypi(distribution: str, command: str) -> str:
+    from_pypi(distribution, command)
     script = f"from importlib.metadata import version; print(version({distribution!r}))"
     python = BENCH_HOME / "venv" / "bin" / "python"
     return subprocess.run([python, "-c", script], capture_output=True, check=True, text=True).stdout.strip()
@@ -186,10 +204,8 @@ PEERS = {
     for peer in (
         Peer("headrace", "/readyz", lambda: version("headrace"), _headrace),
         Peer("headrace-logged", "/readyz", lambda: version("headrace"), _headrace_logged),
-        Peer("smg", "/health", lambda: _version_from_pypi("sglang-router", "smg"), _smg),
+        Peer("smg", "/health", lambda: version_from_pypi("sglang-router", "smg"), _smg),
         Peer("nginx", "/health", _nginx_version, _nginx),
-        Peer(
-            "vllm-router", "/health", lambda: _version_from_pypi("vllm-router", "vllm-router"), _vllm_router
-        ),
+        Peer("vllm-router", "/health", lambda: version_from_pypi("vllm-router", "vllm-router"), _vllm_router),
     )
 }

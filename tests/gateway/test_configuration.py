@@ -9,7 +9,8 @@ import pytest
 
 from gateway.configuration import ConfigurationError, Fault, load, parse
 from gateway.configuration.document import MAX_BYTES, MAX_DEPTH
-from gateway.settings import BackendSettings, PoolSettings, Role, Settings, WindowSettings
+from gateway.settings import BackendSettings, PoolSettings, Settings, WindowSettings
+from policies.pool_choice import PoolRole
 
 POOLS = 'pools: [{name: a, backends: [{url: "http://a:1"}]}]\n'
 
@@ -43,13 +44,24 @@ def test_values_take_the_place_of_defaults() -> None:
         {},
     )
     backend = BackendSettings(url="unix:///e.sock", name="e", api_key="k")
-    pool = PoolSettings(name="a", role=Role.LOW_LATENCY, window=WindowSettings(max=4), backends=(backend,))
+    pool = PoolSettings(
+        name="a", role=PoolRole.LOW_LATENCY, window=WindowSettings(max=4), backends=(backend,)
+    )
     assert settings.pools == (pool,)
     assert (settings.server.port, settings.server.max_body_mb) == (0, 1.5)
     assert settings.server.cors_origins == ("*",)
     assert settings.timeouts.connect_seconds == 10
     assert not settings.log.requests
     assert settings.aliases == {"gpt": "qwen"}
+
+
+def test_a_lane_keeps_its_own_defaults_where_a_part_of_it_is_given() -> None:
+    lanes = parse(
+        POOLS + "lanes: {interactive: {max_wait_seconds: 5}, batch: {max_wait_seconds: null}}", "f", {}
+    ).lanes
+    assert (lanes.interactive.weight, lanes.standard.weight, lanes.batch.weight) == (8, 4, 1)
+    assert (lanes.interactive.max_wait_seconds, lanes.batch.max_wait_seconds) == (5, None)
+    assert lanes.emergency.reserved_per_pool == 2
 
 
 def test_a_window_that_is_null_is_no_window() -> None:
@@ -96,10 +108,18 @@ def test_a_window_that_is_null_is_no_window() -> None:
         ("aliases: {[a]: b}", "aliases", "a key is text"),
         ("aliases: {'${A}': b}", "aliases", "the environment fills values only"),
         ("aliases: {a: b, a: c}", "aliases.a", "stands there twice, first on line 2"),
-        ("lanes: {}", "lanes", "is not supported yet: this version has no priority lanes"),
-        ("business_types: []", "business_types", "is not supported yet"),
-        ("tenants: []", "tenants", "is not supported yet"),
-        ("anonymous: {}", "anonymous", "is not supported yet"),
+        ("lanes: []", "lanes", "is a list; a mapping is needed, with the keys emergency, interactive"),
+        ("lanes: {urgent: {}}", "lanes.urgent", "is an unknown key"),
+        ("lanes: {batch: {weight: 0}}", "lanes.batch.weight", "allowed: 0.01 to 1000"),
+        ("lanes: {emergency: {weight: 1}}", "lanes.emergency.weight", "is an unknown key"),
+        ("business_types: {}", "business_types", "is a mapping; a list is needed"),
+        ("business_types: [{}]", "business_types[0].name", "is missing from business_types[0]"),
+        (
+            "tenants: [{name: t, trust_headers: true, max_lane: top}]",
+            "tenants[0].max_lane",
+            "allowed: emergency, interactive",
+        ),
+        ("anonymous: {allow: no}", "anonymous.allow", "is not a boolean"),
         ("sessions: {}", "sessions", "is not supported yet"),
         ("rules: []", "rules", "is not supported yet"),
     ],
@@ -117,9 +137,12 @@ def test_a_fault_names_its_line_and_key_and_what_is_allowed(line: str, key: str,
         ("role: low-latncy", "pools[0].role", "did you mean low-latency?"),
         ("window: {}", "pools[0].window.max", "is missing from pools[0].window"),
         ("window: {max: 0}", "pools[0].window.max", "0 is out of range; allowed: 1 to 100000"),
-        ("window: {max: 1, min: 1}", "pools[0].window.min", "is not supported yet"),
-        ("window: {max: 1, start: 1}", "pools[0].window.start", "is not supported yet"),
-        ("batching: {}", "pools[0].batching", "is not supported yet"),
+        ("window: {max: 1, min: 0}", "pools[0].window.min", "0 is out of range; allowed: 1 to 100000"),
+        ("window: {max: 1, min: 2}", "pools[0].window.min", "is above `max`"),
+        ("window: {max: 4, start: 5}", "pools[0].window.start", "is outside of `min` to `max`"),
+        ("window: {max: 4, min: 3, start: 2}", "pools[0].window.start", "is outside of `min` to `max`"),
+        ("batching: {min: 25}", "pools[0].batching.min", "is above `max`"),
+        ("prompt_tokens: {min: 5, max: 4}", "pools[0].prompt_tokens.min", "is above `max`"),
     ],
 )
 def test_a_fault_in_a_pool_names_its_index(pool: str, key: str, says: str) -> None:
@@ -188,7 +211,7 @@ def test_every_anchor_alias_and_tag_is_named_in_one_pass() -> None:
 def test_all_faults_are_found_in_one_pass_and_stand_in_the_order_of_the_file() -> None:
     text = (
         "server: {port: 70000, hots: x}\n"
-        "lanes: {}\n"
+        "rules: []\n"
         "pools:\n"
         "  - name: a\n"
         "    backends: [{url: 'ftp://x'}]\n"
@@ -200,7 +223,7 @@ def test_all_faults_are_found_in_one_pass_and_stand_in_the_order_of_the_file() -
     assert [(fault.line, fault.key) for fault in faults_of(text)] == [
         (1, "server.hots"),
         (1, "server.port"),
-        (2, "lanes"),
+        (2, "rules"),
         (5, "pools[0].backends[0].url"),
         (6, "pools[1].name"),
         (7, "pools[1].role"),
@@ -243,7 +266,7 @@ def test_one_variable_alone_fills_numbers_booleans_words_and_text() -> None:
         {"N": "null", "R": "low-latency", "U": "http://a", "K": "1234", "MB": "0.5", "L": "false"},
     )
     backend = BackendSettings(url="http://a", api_key="1234")
-    assert settings.pools == (PoolSettings(name="null", role=Role.LOW_LATENCY, backends=(backend,)),)
+    assert settings.pools == (PoolSettings(name="null", role=PoolRole.LOW_LATENCY, backends=(backend,)),)
     assert settings.server.max_body_mb == 0.5
     assert not settings.log.requests
 

@@ -13,7 +13,14 @@ import yaml
 
 from gateway.configuration import load
 from gateway.configuration.check import check_command
-from gateway.settings import BackendSettings, Settings
+from gateway.settings import (
+    BackendSettings,
+    BatchingSettings,
+    PoolSettings,
+    Settings,
+    TenantSettings,
+    WindowSettings,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "headrace.example.yaml"
 
@@ -67,9 +74,15 @@ def test_every_setting_of_the_example_has_a_comment_that_states_its_range() -> N
 
 def test_the_example_is_valid_and_gives_the_defaults() -> None:
     example = load(str(EXAMPLE), {})
-    assert replace(example, aliases={}) == Settings(pools=example.pools)
-    backend = example.pools[0].backends[0]
-    assert backend == BackendSettings(url=backend.url)
+    assert example == Settings(
+        pools=example.pools, business_types=example.business_types, tenants=example.tenants
+    )
+    pool = example.pools[0]
+    assert pool.backends == (BackendSettings(url=pool.backends[0].url),)
+    assert (pool.window, pool.batching) == (WindowSettings(max=16), BatchingSettings())
+    assert replace(pool, window=None, batching=None) == PoolSettings(name=pool.name, backends=pool.backends)
+    [tenant] = example.tenants
+    assert tenant == TenantSettings(name=tenant.name, key_sha256=tenant.key_sha256)
 
 
 def test_check_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +95,9 @@ def test_check_prints_what_would_run(capsys: pytest.CaptureFixture[str]) -> None
         "high-batch",
         "low-latency",
         "window 16",
+        "business type credit-card: 500 ms, lane interactive",
+        "tenant example: 1 key(s), up to interactive",
+        "clients without a key are allowed, up to interactive",
         "http://127.0.0.1:8002",
     ):
         assert part in out
@@ -96,19 +112,38 @@ def test_check_brackets_an_ipv6_address(tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert "listens on [::1]:(any free port)" in out
     assert "no window" in out
+    assert "business type" not in out and "tenant" not in out
     assert "s3cret" not in out
+
+
+def test_check_tells_windows_that_move_types_without_a_target_and_who_is_shut_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "pools: [{name: a, window: {min: 2, max: 8}, backends: [{url: 'http://a'}]}]\n"
+        "business_types: [{name: other}]\n"
+        f"tenants: [{{name: t, key_sha256: ['{'a' * 64}'], max_lane: emergency}}]\n"
+        "anonymous: {allow: false}\n"
+    )
+    assert check_command(str(path), {}) == 0
+    out = capsys.readouterr().out
+    assert "window 2 to 8 per backend" in out
+    assert "business type other: no target, lane of the tenant" in out
+    assert "tenant t: 1 key(s), up to emergency" in out and "a" * 64 not in out
+    assert "clients without a key are refused" in out
 
 
 def test_check_prints_every_fault_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("server: {port: x}\nlanes: {}\n")
+    path.write_text("server: {port: x}\nrules: []\n")
     assert check_command(str(path), {}) == 2
     out, err = capsys.readouterr()
     assert not out
     assert [line.split(": ")[:2] for line in err.splitlines()] == [
         [f"{path}:1", "server.port"],
         [f"{path}:1", "pools"],
-        [f"{path}:2", "lanes"],
+        [f"{path}:2", "rules"],
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from dataclasses import asdict, fields
+from types import NoneType
 from typing import Any
 
 import yaml
@@ -12,7 +13,23 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from gateway.configuration import ConfigurationError, parse
-from gateway.settings import BackendSettings, PoolSettings, Role, ServerSettings, Settings, WindowSettings
+from gateway.settings import (
+    AnonymousSettings,
+    BackendSettings,
+    BatchingSettings,
+    BusinessTypeSettings,
+    LanesSettings,
+    LengthSettings,
+    MatchSettings,
+    PoolSettings,
+    PromptTokensSettings,
+    Role,
+    ServerSettings,
+    Settings,
+    TenantSettings,
+    WindowSettings,
+)
+from policies.terms import Lane
 
 NAMES = st.from_regex(r"[A-Za-z0-9/@_.:-]{1,20}", fullmatch=True)
 PATHS = st.from_regex(r"(/[A-Za-z0-9._-]{1,8}){0,2}/?", fullmatch=True)
@@ -21,17 +38,79 @@ TEXT = st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_char
 
 def numbers(record: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     """A strategy for each numeric or boolean field of `record`, over its whole range."""
-    hints = typing.get_type_hints(record)
     strategies: dict[str, st.SearchStrategy[Any]] = {}
     for field in fields(record):
         bounds = field.metadata
-        if hints[field.name] is bool:
+        kinds = typing.get_args(hints := typing.get_type_hints(record)[field.name]) or (hints,)
+        if bool in kinds:
             strategies[field.name] = st.booleans()
-        elif bounds and hints[field.name] is int:
-            strategies[field.name] = st.integers(bounds["at_least"], bounds["at_most"])
         elif bounds:
-            strategies[field.name] = st.floats(bounds["at_least"], bounds["at_most"])
+            kind = st.integers if int in kinds else st.floats
+            number: st.SearchStrategy[Any] = kind(bounds["at_least"], bounds["at_most"])
+            strategies[field.name] = number | st.none() if NoneType in kinds else number
     return strategies
+
+
+def spans(record: type[Any], low: str, high: str) -> st.SearchStrategy[Any]:
+    """Records whose `low` is at most their `high`."""
+
+    def ordered(one: Any) -> bool:
+        lowest, highest = getattr(one, low), getattr(one, high)
+        return lowest is None or highest is None or bool(lowest <= highest)
+
+    return st.builds(record, **numbers(record)).filter(ordered)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> WindowSettings:
+    low, start, high = sorted(draw(st.lists(st.integers(1, 100_000), min_size=3, max_size=3)))
+    given = st.booleans()
+    return WindowSettings(max=high, min=low if draw(given) else None, start=start if draw(given) else None)
+
+
+DIGESTS = st.text("0123456789abcdef", min_size=64, max_size=64)
+LANES = st.sampled_from(Lane)
+
+
+@st.composite
+def business_types(draw: st.DrawFn, pools: list[str], tenants: list[str]) -> tuple[BusinessTypeSettings, ...]:
+    made = []
+    for number in range(draw(st.integers(0, 2))):
+        match = MatchSettings(
+            keywords=(f"{draw(TEXT)[:50]}{number}",),
+            regex=draw(st.sampled_from([(), ("a+b",), (r"\bloan\b", "贷款{1,3}")])),
+            system_prompts=(f"{number}. {draw(TEXT)}",),
+            system_prompt_sha256=(f"{number:x}" * 64,),
+            models=(f"model-{number}",),
+            paths=(f"/v1/{number}",),
+            tenants=tuple(tenants[number : number + 1]),
+        )
+        order = tuple(draw(st.permutations(pools)))
+        lane = draw(st.none() | LANES)
+        rest = numbers(BusinessTypeSettings)
+        strategy = st.builds(
+            BusinessTypeSettings,
+            name=st.just(f"type-{number}"), lane=st.just(lane), pools=st.just(order), match=st.just(match), **rest,
+        )  # fmt: skip
+        made.append(draw(strategy))
+    return tuple(made)
+
+
+@st.composite
+def all_tenants(draw: st.DrawFn) -> tuple[TenantSettings, ...]:
+    digests = draw(st.lists(DIGESTS, max_size=3, unique=True))
+    return tuple(
+        TenantSettings(
+            name=f"tenant-{number}",
+            key_sha256=(digest,),
+            weight=draw(st.floats(0.01, 1000)),
+            max_lane=Lane.EMERGENCY,
+            default_lane=draw(st.none() | LANES),
+            trust_headers=draw(st.booleans()),
+            business_type=draw(st.sampled_from(["", "default"])),
+        )
+        for number, digest in enumerate(digests)
+    )
 
 
 @st.composite
@@ -49,9 +128,16 @@ def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
             name = draw(st.sampled_from(["", f"backend-{count}"]))
             key = draw(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E)))
             backends.append(BackendSettings(url=url, name=name, api_key=key))
-        window = draw(st.none() | st.builds(WindowSettings, **numbers(WindowSettings)))
-        role = draw(st.sampled_from(Role))
-        pools.append(PoolSettings(name=pool_name, role=role, window=window, backends=tuple(backends)))
+        pools.append(
+            PoolSettings(
+                name=pool_name,
+                role=draw(st.sampled_from(Role)),
+                window=draw(st.none() | windows()),
+                batching=draw(st.none() | spans(BatchingSettings, "min", "max")),
+                prompt_tokens=draw(spans(PromptTokensSettings, "min", "max")),
+                backends=tuple(backends),
+            )
+        )
     return tuple(pools)
 
 
@@ -70,10 +156,23 @@ def all_settings(draw: st.DrawFn) -> Settings:
     aliases = draw(
         st.dictionaries(TEXT.map(lambda name: f"alias {name}"), TEXT.map("model {}".format), max_size=3)
     )
-    return Settings(pools=draw(all_pools()), server=server, aliases=aliases, **plain)
+    pools, tenants = draw(all_pools()), draw(all_tenants())
+    types = draw(business_types([pool.name for pool in pools], [one.name for one in tenants]))
+    anonymous = AnonymousSettings(allow=draw(st.booleans()) or not tenants, max_lane=draw(LANES))
+    lengths = draw(spans(LengthSettings, "short_below", "long_above"))
+    lanes = {
+        field.name: draw(st.builds(kind, **numbers(kind)))
+        for field in fields(LanesSettings)
+        if (kind := typing.get_type_hints(LanesSettings)[field.name])
+    }
+    return Settings(
+        pools=pools, tenants=tenants, business_types=types, anonymous=anonymous, lengths=lengths,
+        lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
+    )  # fmt: skip
 
 
-PLAIN = {field.name for field in fields(Settings)} - {"pools", "server", "aliases"}
+COMPOSED = {"pools", "tenants", "business_types", "anonymous", "lengths", "lanes", "server", "aliases"}
+PLAIN = {field.name for field in fields(Settings)} - COMPOSED
 
 
 def written(value: Any) -> Any:
@@ -95,7 +194,8 @@ def test_settings_written_as_yaml_load_back_equal(settings: Settings, flow: bool
 
 PIECES = st.sampled_from(
     [*"{}[]:,-#&*!|>'\"%@`?\n \t$~", "- ", ": ", "\n  ", "${A}", "${", "$${", "---\n", "...", "<<", "\\U", "\\x", "%YAML ",
-     "pools", "backends", "url", "http://", "unix:///", "server", "port", "aliases", "window", "max", "name", "ca_file",
+     "pools", "backends", "url", "http://", "unix:///", "server", "port", "aliases", "window", "max", "name", "ca_file", "tenants", "key_sha256",
+     "business_types", "match", "regex", "(", "lanes",
      "9", "1e9", ".nan", "null", "true", "2001-01-01", "\ud800", "\x00", "\u2028"]
 )  # fmt: skip
 
@@ -108,6 +208,7 @@ def test_no_text_raises_anything_but_a_configuration_error(text: str) -> None:
         f"pools: {text}",
         f'aliases: {{a: "{text}"}}',
         f"pools: [{{backends: [{{url: {text}",
+        f'business_types: [{{name: a, match: {{regex: ["{text}"]}}}}]',
     ):
         try:
             parse(document, "f", {"A": text})

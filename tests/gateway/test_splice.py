@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.splice import member, set_member
+from gateway.splice import member, set_member, without_member
 from tests.strategies import JSON_OBJECTS
 
 KEYS = st.sampled_from(["model", "stream_options", "a", "é", ""])
@@ -84,3 +84,20 @@ def test_a_new_member_comes_last() -> None:
     assert set_member(b'{"a":{}}', "b", b"2") == b'{"a":{},"b":2}'
     assert set_member(b"{ }", "b", b"2") == b'{ "b":2}'
     assert set_member(b"\xef\xbb\xbf{}", "b", b"2") == b'\xef\xbb\xbf{"b":2}'
+
+
+@given(JSON_OBJECTS.map(lambda text: text.encode()), KEYS)
+@example(b'{"model":"a","x":1,"model":"b"}', "model")
+@example(b'{"x":1,"model":"a","model":"b"}', "model")
+@example(b'{"model":"a","model":"b"}', "model")
+@example(b'{"x":{"model":"inner"},"model":{"model":[1,{"a":2}]},"y":[{"model":1}]}', "model")
+@example(b'{"\\u006dodel":"escaped"}', "model")
+@example(b" { } ", "model")
+@example(b'{"a":"}","model" : "\\"}" , "b":-0.0}', "model")
+def test_every_member_of_a_name_is_taken_out_and_the_others_stay_as_they_are(body: bytes, key: str) -> None:
+    before = loaded(body)
+    changed = without_member(body, key)
+    assert loaded(changed) == [item for item in before if item[0] != key]
+    if changed == body:
+        assert key not in dict(before)
+    assert member(changed, key) is None

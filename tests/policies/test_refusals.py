@@ -42,6 +42,8 @@ def test_a_reason_is_a_label_and_a_header_value_as_it_stands(reason: Refusal) ->
 @pytest.mark.parametrize(
     ("reason", "status", "type_", "seconds"),
     [
+        (Refusal.UNAUTHORIZED, 401, "invalid_request_error", None),
+        (Refusal.FORBIDDEN, 403, "invalid_request_error", None),
         (Refusal.UNKNOWN_MODEL, 404, "NotFoundError", None),
         (Refusal.BODY_TOO_LARGE, 413, "invalid_request_error", None),
         (Refusal.INTERNAL, 500, "server_error", None),

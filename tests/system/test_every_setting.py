@@ -57,6 +57,7 @@ HELD_BY = {
     "UpstreamSettings.resolve_seconds": (SETTINGS, "test_resolve_seconds_bound_the_trust_in_an_address"),
     "ProbeSettings.interval_seconds": (SETTINGS, "test_interval_seconds_lie_between_probes"),
     "ProbeSettings.timeout_seconds": (SETTINGS, "test_timeout_seconds_bound_a_probe"),
+    "ProbeSettings.load_seconds": ("gateway/test_probes.py", "test_load_seconds_lie_between_readings"),
     "ProbeSettings.failures": (SETTINGS, "test_so_many_failures_take_a_backend_out"),
     "QueueSettings.max_waiting": (SETTINGS, "test_max_waiting_bounds_the_queue"),
     "QueueSettings.max_wait_seconds": (SETTINGS, "test_max_wait_seconds_bound_the_wait"),

@@ -150,12 +150,13 @@ async def test_a_target_passes_undecoded_or_is_refused_but_is_never_rewritten(ta
     async with Backend(record_probes=True) as backend:
         backend.probes.pop("/version")
         async with running(backend) as gateway:
-            backend.exchanges.clear()
-            answer = await gateway.get(target)
+            answer = await gateway.get(target, (b"x-from", b"client"))
+            requests = [exchange.request for exchange in backend.exchanges]
+            sent = [request.target for request in requests if request.value(b"x-from")]  # the rest are probes
             if answer.status == 404:
-                assert backend.exchanges == [] and ("%C3" in target or ";" in target)
+                assert sent == [] and ("%C3" in target or ";" in target)
             else:
-                assert backend.exchanges[0].request.target == target.removesuffix("?")
+                assert sent == [target.removesuffix("?")]
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "POST", "OPTIONS", "HEAD"])
