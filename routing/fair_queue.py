@@ -317,6 +317,7 @@ class FairQueue(Generic[T]):
         line, rank, cost, leaf = place.line, place.rank, place.cost, place.leaf
         place.alive = False
         del self._places[place.ticket.id]
+        del place.ticket  # entries that are dropped later must not keep it
         self._in_lane[rank] -= 1
         if not self._in_lane[rank]:
             self._newest[rank].clear()

@@ -76,6 +76,7 @@ class Backend:
         "groups",
         "id",
         "in_flight",
+        "in_flight_emergency",
         "is_blocked",
         "models",
         "pool",
@@ -91,6 +92,7 @@ class Backend:
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
         self.in_flight = 0
+        self.in_flight_emergency = 0
         self.absence: Absence = PRESENT
         self.is_blocked = False
         """Absent, and its time is not over."""
@@ -158,16 +160,19 @@ class Fleet:
                 self.pools[name] = known.get(name) or Pool(name)
         for pool in self.pools.values():
             pool.backends = []
+        for backend in retired:
+            backend.groups = []
         for id, backend_plan in wanted.items():
             backend = kept.get(id) or Backend(backend_plan)
-            if backend.pool != backend_plan.pool:
-                self._move(backend, backend_plan.pool)
+            backend.pool = backend_plan.pool
             backend.window = backend_plan.window
             self._backends[id] = backend
             self.pools[backend.pool].backends.append(backend)
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
         self._forget_groups()
         for pool in self.pools.values():
+            pool.in_flight = sum(backend.in_flight for backend in pool.backends)
+            pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in pool.backends)
             self._measure(pool)
         return retired
 
@@ -213,10 +218,12 @@ class Fleet:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
             self._block(backend)
         backend.in_flight += 1
+        backend.in_flight_emergency += lane is Lane.EMERGENCY
         self._count(backend, lane, 1)
 
     def give_back(self, backend: Backend, lane: Lane) -> None:
         backend.in_flight -= 1
+        backend.in_flight_emergency -= lane is Lane.EMERGENCY
         self._count(backend, lane, -1)
 
     def _count(self, backend: Backend, lane: Lane, by: int) -> None:
@@ -277,13 +284,6 @@ class Fleet:
             for backend in pool.backends
             if not backend.is_blocked
         )
-
-    def _move(self, backend: Backend, name: PoolName) -> None:
-        """To another pool, its requests with it; which of them are emergencies is not known here, so they count as none."""
-        if (old := self.pools.get(backend.pool)) is not None:
-            old.in_flight -= backend.in_flight
-        backend.pool = name
-        self.pools[name].in_flight += backend.in_flight
 
     def _forget_groups(self) -> None:
         self._groups.clear()

@@ -38,7 +38,8 @@ from routing.tagger import Tagger, TaggerRules
 Grant = Lease | Refusal
 _LIVE_TOKENS = 32
 """How often the tokens of a running answer are charged beyond what was expected."""
-_ADMIT_DEVIATIONS = 1.0
+_ADMIT_DEVIATIONS = 2.0
+_ADMIT_RESERVE = 1.25
 """What is promised at arrival is promised with a margin, so that few are given up after they have waited."""
 
 
@@ -47,7 +48,8 @@ class Rules:
     probe_failures: int = 3
     fairness: FairnessRules = field(default_factory=FairnessRules)
     tagger: TaggerRules = field(default_factory=TaggerRules)
-    reserve: ReserveRules = field(default_factory=ReserveRules)
+    reserve: ReserveRules = field(default_factory=lambda: ReserveRules(reserved_per_pool=0))
+    """None where nobody may use the emergency lane."""
     shedding: SheddingRules = field(default_factory=SheddingRules)
     retries: RetryRules = field(default_factory=RetryRules)
     retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
@@ -118,7 +120,7 @@ class Router:
             is_first = not queue.waiting_in_lane(Lane.EMERGENCY)
         else:
             is_first = not queue.has_waiting(line)
-        choice = self.slots.choose(line, tag, (), now) if is_first else self.slots.outlook(line, ())
+        choice = self.slots.choose(line, tag, (), now, not is_first)
         if isinstance(choice, Backend):
             lease = self._lease(choice, line, tag, intent, 0.0, now)
             if choice.window is None:
@@ -128,25 +130,29 @@ class Router:
             return lease
         if choice is not Refusal.QUEUE_FULL:
             return choice
-        if not self._can_still_be_met(tag, now):
+        somebody_waits = queue.waiting > 0
+        ahead = queue.cost_ahead(tag) + tag.cost
+        wait = self.forecast.wait_of(tag, queue.waiting_of_flow(tag), ahead, somebody_waits, now)
+        if not self._can_still_be_met(line, tag, wait, now):
             if not intent.relegate:
                 return Refusal.OVERLOADED
             tag = _relegated(tag)
         bound = queue.bound_hit(tag)
         if bound is not None and not self._makes_room(tag, bound):
             return Refusal.OVER_SHARE if bound is QueueBound.FLOW else Refusal.QUEUE_FULL
-        return self._enqueue(line, tag, intent, now)
+        ticket = self._ticket(line, tag, intent, now)
+        self._push(ticket, now)
+        return ticket
 
     def pump(self, now: float) -> list[tuple[Ticket, Grant]]:
         """Grants for waiting requests: a lease where a slot is free, a refusal where no backend is left or its time is over."""
         self.fleet.pass_time(now)
-        grants: list[tuple[Ticket, Grant]] = self._evicted
-        if grants:
-            self._evicted = []
+        grants, self._evicted = self._evicted, []
         if not self.queue.waiting:
             return grants
         for ticket, choice in self.slots.granted(now):
             if isinstance(choice, Backend):
+                self.forecast.flow_served(ticket.tag, now)
                 grants.append((ticket, self._grant(ticket, choice, now)))
             elif choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
                 ticket.tag = _relegated(ticket.tag)
@@ -177,7 +183,7 @@ class Router:
             self._retry_budget,
             self._arrived,
             self.in_flight,
-            self._moves - (lease.attempts > 1),
+            self._moves - bool(lease.tried),
             lease.tag.lane is Lane.EMERGENCY,
             now,
             self.rules.retry_budget,
@@ -185,10 +191,9 @@ class Router:
         if budget is None:
             return False
         self._retry_budget, self._arrived = budget, 0
-        self._moves += lease.attempts == 1
+        self._moves += not lease.tried
         self.fleet.give_back(lease.backend, lease.tag.lane)
         lease.tried = tried
-        lease.attempts += 1
         lease.verdict = Verdict.IGNORED  # what was said so far is not about the next backend
         lease.service_seconds = 0.0
         if isinstance(choice, Backend):
@@ -212,7 +217,7 @@ class Router:
         assert lease.open, "a lease is given back once"
         lease.open = False
         self.in_flight -= 1
-        self._moves -= lease.attempts > 1
+        self._moves -= bool(lease.tried)
         backend, tag = lease.backend, lease.tag
         if lease.ticket is not None:
             self.queue.remove(lease.ticket)
@@ -266,21 +271,17 @@ class Router:
 
     def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
         """When a client that is refused now would be served, from the measured drain rate; None while there is none."""
-        wait = self.forecast.wait_seconds(self.queue.cost_waiting(lane), now)
+        wait = self.forecast.wait_seconds(self.queue.cost_waiting(lane), self.queue.waiting > 0, now)
         return None if wait is None or wait == inf else self.forecast.retry_after(wait, 0.0)
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
-    def _can_still_be_met(self, tag: Tag, now: float) -> bool:
+    def _can_still_be_met(self, line: Line, tag: Tag, wait: float | None, now: float) -> bool:
         """Whether a newcomer that has to wait is predicted to be in time."""
-        if tag.deadline == inf:
+        if tag.deadline == inf or wait is None:
             return True
-        service = min(
-            self.forecast.service_seconds(pool, tag, _ADMIT_DEVIATIONS)
-            for pool in (tag.pools if self.rules.tagger.pool_choice.spill else tag.pools[:1])
-        )
-        wait = self.forecast.wait_seconds(self.queue.cost_ahead(tag) + tag.cost, now)
-        return admit(wait, service, tag.deadline - now, tag.lane, self.rules.shedding)
+        service = self.slots.home_seconds(line, tag, _ADMIT_DEVIATIONS)
+        return admit(_ADMIT_RESERVE * wait, service, tag.deadline - now, tag.lane, self.rules.shedding)
 
     def _makes_room(self, tag: Tag, bound: QueueBound) -> bool:
         """A full queue lets go of its newest of the lowest lane where the newcomer is of a higher one."""
@@ -297,14 +298,11 @@ class Router:
         self._next_ticket += 1
         return Ticket(TicketId(self._next_ticket), line, tag, intent, now, lease)
 
-    def _enqueue(self, line: Line, tag: Tag, intent: Intent, now: float) -> Ticket:
-        ticket = self._ticket(line, tag, intent, now)
-        self._push(ticket, now)
-        return ticket
-
     def _push(self, ticket: Ticket, now: float, first: bool = False) -> None:
         if not self.queue.waiting:
             self.forecast.queue_began(now)
+        if not self.queue.waiting_of_flow(ticket.tag):
+            self.forecast.flow_began(ticket.tag, now)
         self.queue.push(ticket, now, first)
 
     def _lease(
@@ -330,6 +328,7 @@ class Router:
     def _go_on(self, lease: Lease, backend: Backend, now: float) -> None:
         lease.backend = backend
         lease.is_trial = not backend.is_present()
+        lease.attempts += 1
         self.fleet.take(backend, lease.tag.lane, now)
 
     def _consumed(self, lease: Lease) -> float:

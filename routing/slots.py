@@ -16,7 +16,7 @@ from policies.emergency import ReserveRules, usable_slots
 from policies.gathering import group_size, hold_seconds
 from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
 from policies.shedding import SheddingRules, hopeless
-from policies.terms import Lane, Refusal, Tag
+from policies.terms import Lane, PoolName, Refusal, Tag
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, Fleet, Group, Pool
@@ -24,6 +24,7 @@ from routing.forecast import Forecast
 from routing.rates import ArrivalRate
 
 MAX_SPILLS = 1024
+_DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (Lane.STANDARD, Lane.BATCH)
 _URGENT = (Lane.EMERGENCY, Lane.INTERACTIVE)
 _EMERGENCY = (Lane.EMERGENCY,)
@@ -49,8 +50,13 @@ class Slots:
 
     # --- one request ----------------------------------------------------------------------------------------------------------
 
-    def choose(self, line: Line, tag: Tag, tried: Sequence[Backend], now: float) -> Choice:
-        """A backend with a free slot, `QUEUE_FULL` where all that may be used are full, or why there is none."""
+    def choose(
+        self, line: Line, tag: Tag, tried: Sequence[Backend], now: float, others_wait: bool = False
+    ) -> Choice:
+        """A backend with a free slot, `QUEUE_FULL` where all that may be used are full, or why there is none.
+
+        `others_wait`: in the same line. Then home is theirs; a free slot elsewhere is one that the first of them cannot use.
+        """
         if tag.lane in _THROUGHPUT:
             self._throughput_arrivals.arrived(now)
         groups = self._groups(line)
@@ -61,6 +67,8 @@ class Slots:
             place = first if index == 0 else index - 1 if index <= first else index
             group = groups[place]
             if group is None or not self._may_enter(place, groups, realtime):
+                continue
+            if others_wait and group.pool.name == self._home(line):
                 continue
             if group.pool.gathering is not None and tag.lane in _THROUGHPUT and not tried:
                 continue  # `granted` says when
@@ -79,6 +87,18 @@ class Slots:
                 return Refusal.QUEUE_FULL
         is_served = any(group is not None for group in groups) or not line.model or fleet.serving(line.model)
         return Refusal.NO_BACKEND if is_served else Refusal.UNKNOWN_MODEL
+
+    def home_seconds(self, line: Line, tag: Tag, deviations: float = 0.0) -> float:
+        """From dispatch to the first byte where the requests of this line belong."""
+        return self._forecast.service_seconds(self._home(line), tag, deviations)
+
+    def _home(self, line: Line) -> PoolName:
+        """The first of its pools that can be used now."""
+        pools = self._fleet.pools
+        for name in line.pools:
+            if (pool := pools.get(name)) is not None and pool.capacity:
+                return name
+        return line.pools[0]
 
     def _groups(self, line: Line) -> list[Group | None]:
         group = self._fleet.group
@@ -140,7 +160,12 @@ class Slots:
             expected = self._forecast.service_seconds(pool.name, tag)
             if pool.in_flight >= pool.capacity:
                 if wait is None:
-                    wait = self._forecast.wait_seconds(self._queue.cost_ahead(tag) + tag.cost, now) or 0.0
+                    wait = (
+                        self._forecast.wait_seconds(
+                            self._queue.cost_ahead(tag) + tag.cost, self._queue.waiting > 0, now
+                        )
+                        or 0.0
+                    )
                 expected += wait
             seconds.append(expected)
             saturations.append(pool.saturation)
@@ -176,7 +201,7 @@ class Slots:
             outlook = self.outlook(line, ticket.lease.tried if ticket.lease is not None else ())
             if outlook is Refusal.QUEUE_FULL:
                 tag = ticket.tag
-                service = min(self._forecast.service_seconds(name, tag) for name in line.pools)
+                service = self.home_seconds(line, tag, _DISPATCH_DEVIATIONS)
                 if ticket.lease is not None or not self._is_hopeless(tag, service, now):
                     return
                 outlook = Refusal.DEADLINE
@@ -211,9 +236,14 @@ class Slots:
                 else:
                     open_lines.remove(line)
                 continue
-            service = self._forecast.service_seconds(pool.name, tag)
-            if moved is None and len(line.pools) > 1 and self._is_hopeless(tag, service, now):
-                open_lines.remove(line)  # too slow here; another of its pools may do
+            service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
+            if moved is None and self._is_hopeless(tag, service, now):
+                # Too slow here. A guest may still be in time at home; at home its time is over.
+                if pool.name == self._home(line):
+                    queue.remove(ticket)
+                    yield ticket, Refusal.DEADLINE
+                else:
+                    open_lines.remove(line)
                 continue
             if pool.gathering is not None and tag.lane in _THROUGHPUT and moved is None:
                 hold = self._hold(pool, backend, ticket, service, now)

@@ -32,6 +32,7 @@ from gateway.front import FrontProtocol
 from gateway.realtime import Realtime
 from gateway.record import Record
 from gateway.settings import BackendSettings, PoolSettings, Settings, WindowSettings
+from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
@@ -147,6 +148,7 @@ class Stage:
             lambda: self.settings,
             lambda: self.draining,
             lambda: self._records.put_nowait,
+            lambda: Tagging(self.settings),
         )
         window = settings.pools[0].window
         backends = [(BackendId(backend_name(each)), each) for each in settings.pools[0].backends]

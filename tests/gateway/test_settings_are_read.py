@@ -106,7 +106,7 @@ def reached(made: Gateway) -> dict[str, object]:
     return {
         "window": backend.window,
         "pool": backend.pool,
-        "max_waiting": rules.max_waiting,
+        "max_waiting": rules.fairness.max_waiting,
         "max_retries": rules.retries.max_retries,
         "failures": rules.probe_failures,
         "max_wait_seconds": made.turnstile.max_wait_seconds,

@@ -11,8 +11,9 @@ import pytest
 
 from gateway.errors import Refused
 from gateway.turnstile import Turnstile
+from policies.fairness import FairnessRules
 from policies.terms import BackendId, PoolName, Refusal, Verdict
-from routing.decision import Lease
+from routing.decision import NO_INTENT, Lease
 from routing.fleet import BackendPlan
 from routing.router import Router, Rules
 
@@ -20,7 +21,7 @@ LONG = 3600.0
 
 
 def turnstile(window: int | None = 1, max_waiting: int = 10, max_wait_seconds: float = LONG) -> Turnstile:
-    rules = Rules(max_waiting=max_waiting)
+    rules = Rules(fairness=FairnessRules(max_waiting=max_waiting))
     router = Router(rules)
     router.configure([BackendPlan(BackendId("b"), PoolName("p"), window)], rules)
     return Turnstile(router, max_wait_seconds)
@@ -183,7 +184,7 @@ class LeaseHolder:
     """Holds a slot without a task, so that a test gives it back in the very tick it wants."""
 
     def __init__(self, gate: Turnstile) -> None:
-        lease = gate.try_enter("m")
+        lease = gate.try_enter("m", NO_INTENT)
         assert isinstance(lease, Lease)
         self.lease = lease
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
-from policies.terms import BackendId, PoolName
+from policies.terms import BackendId, Lane, PoolName
 from routing.fleet import Backend, BackendPlan, Fleet
 from tests.routing.reachable import entries
 from tests.strategies import fleet_plans
@@ -76,11 +76,16 @@ def test_names_that_clients_invent_are_not_kept_even_where_a_backend_has_not_tol
     assert entries(fleet) == before
 
 
+def usable(fleet: Fleet, now: float) -> list[str]:
+    fleet.pass_time(now)
+    return [one.id for one in fleet if not one.is_blocked]
+
+
 def test_an_absent_backend_is_usable_again_when_its_pause_is_over() -> None:
     fleet = fleet_of(plan("a"), plan("b"))
     fleet.mark_unreachable(backend(fleet, "a"), now=10.0)
-    assert [one.id for one in fleet.usable("", 10.5)] == ["b"]
-    assert [one.id for one in fleet.usable("", 11.0)] == ["a", "b"]
+    assert usable(fleet, 10.5) == ["b"]
+    assert usable(fleet, 11.0) == ["a", "b"]
     assert not backend(fleet, "a").is_present()
 
 
@@ -89,12 +94,12 @@ def test_a_trial_sends_one_request_and_blocks_the_next_without_counting_as_a_fai
     one = backend(fleet, "a")
     fleet.mark_unreachable(one, now=0.0)
     fleet.mark_unreachable(one, now=0.0)
-    fleet.claim_trial(one, now=2.0)
-    assert fleet.usable("", 3.9) == []
-    assert fleet.usable("", 4.0) == [one]
+    fleet.take(one, Lane.STANDARD, now=2.0)
+    assert usable(fleet, 3.9) == []
+    assert usable(fleet, 4.0) == ["a"]
     assert one.absence.failures == 2
     fleet.mark_reachable(one)
-    assert one.is_present() and fleet.usable("", 4.0) == [one]
+    assert one.is_present() and usable(fleet, 4.0) == ["a"]
 
 
 def test_a_backend_shows_itself_in_a_debugger() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
+from policies.fairness import FairnessRules
 from policies.retries import RetryRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, Verdict
 from routing.decision import Decision, Lease, Ticket
@@ -55,16 +56,16 @@ def test_a_free_slot_is_given_at_once_and_taken_back() -> None:
         Lane.BATCH,
     )
     assert lease.backend.in_flight == 1
-    router.finish(lease)
+    router.finish(lease, 0.0)
     assert lease.backend.in_flight == 0
 
 
 def test_a_lease_is_given_back_once() -> None:
     router = router_of(1)
     lease = leased(router.arrive("", 0.0))
-    router.finish(lease)
+    router.finish(lease, 0.0)
     with pytest.raises(AssertionError):
-        router.finish(lease)
+        router.finish(lease, 0.0)
 
 
 def test_who_waits_is_served_in_order_and_knows_how_long_it_waited() -> None:
@@ -72,7 +73,7 @@ def test_who_waits_is_served_in_order_and_knows_how_long_it_waited() -> None:
     first = leased(router.arrive("m", 0.0))
     tickets = [waiting(router.arrive("m", float(number))) for number in (1, 2)]
     assert router.pump(3.0) == []
-    router.finish(first)
+    router.finish(first, 0.0)
     [(ticket, grant)] = router.pump(5.0)
     assert ticket is tickets[0]
     assert isinstance(grant, Lease) and grant.queue_seconds == 4.0
@@ -83,7 +84,7 @@ def test_who_comes_while_others_wait_stands_behind_them_even_if_a_slot_is_free()
     router = router_of(1)
     running = leased(router.arrive("m", 0.0))
     early = waiting(router.arrive("m", 0.0))
-    router.finish(running)
+    router.finish(running, 0.0)
     late = waiting(router.arrive("m", 0.0))
     [(served, _)] = router.pump(0.0)
     assert served is early
@@ -98,7 +99,7 @@ def test_after_the_last_waiter_has_gone_the_line_is_gone_too() -> None:
     assert router.cancel(ticket)
     assert not router.cancel(ticket)
     assert (router.waiting, entries(router)) == (0, before)
-    router.finish(running)
+    router.finish(running, 0.0)
     assert leased(router.arrive("m", 0.0)).backend.id == "b0"
 
 
@@ -110,7 +111,7 @@ def test_models_that_share_a_backend_share_its_slots_in_order_of_arrival() -> No
     tickets = [waiting(router.arrive(model, 0.0)) for model in asked]
     served = []
     for _ in asked:
-        router.finish(running)
+        router.finish(running, 0.0)
         [(ticket, grant)] = router.pump(0.0)
         assert isinstance(grant, Lease)
         running = grant
@@ -134,12 +135,12 @@ def test_a_full_model_never_blocks_another() -> None:
     on_y = leased(router.arrive("y", 0.0))
     waiting(router.arrive("x", 0.0))
     behind = waiting(router.arrive("y", 0.0))
-    router.finish(on_y)
+    router.finish(on_y, 0.0)
     assert [ticket for ticket, _ in router.pump(0.0)] == [behind]
 
 
 def test_the_queue_is_bounded() -> None:
-    router = router_of(1, rules=Rules(max_waiting=2))
+    router = router_of(1, rules=Rules(fairness=FairnessRules(max_waiting=2)))
     leased(router.arrive("x", 0.0))
     waiting(router.arrive("x", 0.0))
     waiting(router.arrive("y", 0.0))
@@ -148,10 +149,10 @@ def test_the_queue_is_bounded() -> None:
 
 
 def test_with_no_room_to_wait_a_full_fleet_refuses_and_a_free_one_serves() -> None:
-    router = router_of(1, rules=Rules(max_waiting=0))
+    router = router_of(1, rules=Rules(fairness=FairnessRules(max_waiting=0)))
     lease = leased(router.arrive("", 0.0))
     assert router.arrive("", 0.0) is Refusal.QUEUE_FULL
-    router.finish(lease)
+    router.finish(lease, 0.0)
     leased(router.arrive("", 0.0))
 
 
@@ -217,7 +218,7 @@ def test_a_failed_attempt_waits_before_everybody_else_for_a_backend_that_is_full
 
     # The free slot is on the backend that just failed it; whoever is behind may have it only after its turn.
     assert router.pump(1.0) == []
-    router.finish(other)
+    router.finish(other, 0.0)
     grants = router.pump(3.0)
 
     assert grants[0][1] is failed and failed.backend is other.backend
@@ -230,8 +231,8 @@ def test_a_moved_lease_that_ends_while_it_waits_leaves_nothing_behind() -> None:
     failed = leased(router.arrive("", 0.0))
     other = leased(router.arrive("", 0.0))
     assert router.move(failed, Verdict.FAULT, False, True, 0.0)
-    router.finish(failed)
-    router.finish(other)
+    router.finish(failed, 0.0)
+    router.finish(other, 0.0)
     assert router.waiting == 0
     assert [one.in_flight for one in router.fleet] == [0, 0]
 
@@ -241,7 +242,7 @@ def test_a_request_that_ran_before_its_backend_went_absent_does_not_bring_it_bac
     lease = leased(router.arrive("", 0.0))
     router.unreachable(lease.backend, 1.0)
     lease.verdict = Verdict.GOOD
-    router.finish(lease)
+    router.finish(lease, 0.0)
     assert not lease.backend.is_present()
 
 
@@ -265,13 +266,13 @@ def test_a_good_answer_brings_an_absent_backend_back_and_a_bad_one_does_not() ->
     for verdict in (Verdict.IGNORED, Verdict.FAULT, Verdict.BACKPRESSURE):
         trial = leased(router.arrive("", 100.0))
         trial.verdict = verdict
-        router.finish(trial)
+        router.finish(trial, 0.0)
         assert not one.is_present()
         router.unreachable(one, 0.0)
     trial = leased(router.arrive("", 100.0))
     assert router.arrive("", 100.0) is Refusal.NO_BACKEND
     trial.verdict = Verdict.GOOD
-    router.finish(trial)
+    router.finish(trial, 0.0)
     assert one.is_present()
     leased(router.arrive("", 100.0))
 
@@ -321,7 +322,7 @@ def test_a_retired_backend_lives_on_in_its_leases_alone() -> None:
     assert retired not in kept_by(router)
     for lease in leases:
         lease.verdict = Verdict.GOOD
-        router.finish(lease)
+        router.finish(lease, 0.0)
     assert [one.in_flight for one in (retired, *router.fleet)] == [0, 0]
     assert all(leased(router.arrive("", 0.0)).backend.id == "b0" for _ in range(2))
 
@@ -329,7 +330,9 @@ def test_a_retired_backend_lives_on_in_its_leases_alone() -> None:
 def test_a_configuration_brings_its_rules() -> None:
     router = router_of(1, 1)
     quick = AbsenceRules(first_seconds=0.25)
-    rules = Rules(max_waiting=1, probe_failures=1, retries=RetryRules(0), absence=quick)
+    rules = Rules(
+        fairness=FairnessRules(max_waiting=1), probe_failures=1, retries=RetryRules(0), absence=quick
+    )
     router.configure(plans(1, 1), rules)
     lease = leased(router.arrive("", 0.0))
     assert not router.move(lease, Verdict.FAULT, False, True, 0.0)
@@ -344,10 +347,10 @@ def test_a_configuration_brings_its_rules() -> None:
 def test_names_that_clients_invent_leave_nothing_in_the_router() -> None:
     router = router_of(None, None)
     router.learn_models(BackendId("b0"), frozenset({"m"}))
-    router.finish(leased(router.arrive("m", 0.0)))
+    router.finish(leased(router.arrive("m", 0.0)), 0.0)
     before = entries(router)
     for number in range(5000):
-        router.finish(leased(router.arrive(f"invented-{number}", 0.0)))
+        router.finish(leased(router.arrive(f"invented-{number}", 0.0)), 0.0)
     router.learn_models(BackendId("b1"), frozenset({"m"}))
     for number in range(5000):
         assert router.arrive(f"invented-{number}", 0.0) is Refusal.UNKNOWN_MODEL

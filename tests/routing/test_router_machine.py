@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from policies.fairness import FairnessRules
 from policies.retries import RetryRules
 from policies.terms import BackendId, Refusal, TicketId, Verdict
 from routing.decision import Lease, Ticket
@@ -21,10 +22,15 @@ IDS = st.sampled_from(["b0", "b1", "b2", "b3"]).map(BackendId)
 VERDICTS = st.sampled_from(Verdict)
 RULES = st.builds(
     Rules,
-    max_waiting=st.integers(0, 4),
+    fairness=st.builds(FairnessRules, max_waiting=st.integers(0, 4)),
     probe_failures=st.integers(1, 3),
     retries=st.builds(RetryRules, st.integers(0, 3)),
 )
+
+
+def order(ticket: Ticket) -> tuple[bool, float, int]:
+    """A request that has waited once goes first."""
+    return ticket.lease is None, ticket.arrived, ticket.id
 
 
 @dataclass
@@ -71,10 +77,10 @@ class RouterMachine(RuleBasedStateMachine):
                 self.granted(decision, model, 0.0)
             case Ticket():
                 assert decision.id not in self.waiting and decision.id not in self.ended
-                assert len(self.waiting) < self.router.rules.max_waiting
+                assert len(self.waiting) < self.router.rules.fairness.max_waiting
                 self.waiting[decision.id] = decision
             case Refusal.QUEUE_FULL:
-                assert len(self.waiting) >= self.router.rules.max_waiting
+                assert len(self.waiting) >= self.router.rules.fairness.max_waiting
             case Refusal.NO_BACKEND:
                 assert present or not model
                 assert not self.usable(model)
@@ -107,12 +113,10 @@ class RouterMachine(RuleBasedStateMachine):
         # Nobody still waits for a slot that one who came later got: inside a model and across models.
         for ticket, grant in served:
             for other in self.waiting.values():
-                assert other.id > ticket.id or grant.backend not in self.open_to(other)
+                assert order(other) > order(ticket) or grant.backend not in self.open_to(other)
         # And no first of a line waits while there is a slot.
         for model in {ticket.model for ticket in self.waiting.values()}:
-            first = min(
-                (ticket for ticket in self.waiting.values() if ticket.model == model), key=lambda one: one.id
-            )
+            first = min((ticket for ticket in self.waiting.values() if ticket.model == model), key=order)
             assert not any(self.has_room(one) for one in self.open_to(first))
         assert [ticket for ticket, _ in grants if ticket.id not in before] == []
 
@@ -159,7 +163,7 @@ class RouterMachine(RuleBasedStateMachine):
         if lease.ticket is not None:
             del self.waiting[lease.ticket.id]
             self.ended.add(lease.ticket.id)
-        self.router.finish(lease)
+        self.router.finish(lease, self.now)
         proves = verdict is Verdict.GOOD and lease.is_trial and holds_slot
         assert lease.backend.is_present() == (was_present or proves)
 
@@ -231,7 +235,7 @@ class RouterMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When everything has ended, every slot is free and nobody waits."""
         for held in self.held:
-            self.router.finish(held.lease)
+            self.router.finish(held.lease, self.now)
         for ticket in self.waiting.values():
             assert self.router.cancel(ticket) == (ticket.lease is None)
         assert self.router.waiting == 0
