@@ -12,7 +12,6 @@ one write; other servers ignore it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -34,22 +33,15 @@ class Answer(RequestResponseCycle):
     _until_close = False
     _bodiless = False
 
-    def __init__(
-        self,
-        front: HttpToolsProtocol,
-        message_event: asyncio.Event,
-        expect_100_continue: bool,
-        keep_alive: bool,
-        on_response: Callable[..., None],
-    ) -> None:
+    def __init__(self, front: HttpToolsProtocol, message_event: asyncio.Event, keep_alive: bool) -> None:
         self.scope = front.scope
         self.transport = front.transport
         self.flow = front.flow
         self.logger = front.logger
         self.message_event = message_event
-        self.waiting_for_100_continue = expect_100_continue
+        self.waiting_for_100_continue = front.expect_100_continue
         self.keep_alive = keep_alive
-        self.on_response = on_response
+        self.on_response = front.on_response_complete
         self.body = bytearray()
 
     async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from gateway.configuration import backend_name
-from gateway.settings import PoolSettings, Settings
+from gateway.settings import PoolSettings, Settings, WindowSettings
 from policies.emergency import ReserveRules
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
@@ -16,6 +16,7 @@ from policies.retries import RetryRules
 from policies.retry_budget import RetryBudgetRules
 from policies.shedding import SheddingRules
 from policies.terms import BackendId, Lane, PoolName
+from policies.windows import WindowRules
 from routing.fleet import BackendPlan, PoolPlan
 from routing.router import Rules
 from routing.tagger import TaggerRules
@@ -79,10 +80,19 @@ def backend_plans(settings: Settings) -> list[BackendPlan]:
             BackendId(backend_name(backend)),
             PoolName(pool.name),
             pool.window.max if pool.window is not None else None,
+            _adaptive(pool.window),
         )
         for pool in settings.pools
         for backend in pool.backends
     ]
+
+
+def _adaptive(window: WindowSettings | None) -> WindowRules | None:
+    """None where there is no window, or one that does not move."""
+    if window is None or window.min is None or window.min == window.max:
+        return None
+    start = (window.min + window.max) // 2 if window.start is None else window.start
+    return WindowRules(start, window.min, window.max)
 
 
 def _pool_plan(pool: PoolSettings) -> PoolPlan:

@@ -86,8 +86,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._offers_upgrade = False
         self._closing_since = 0.0
         self._message_event = asyncio.Event()
-        self.client_head: ClientHead | None = None
-        """Of the latest request."""
+        self.client_head: ClientHead | None = None  # of the latest request
         self.running: Answer | None = None
         """Of pipelined requests the one that is being answered; `cycle` is the latest that came."""
 
@@ -265,13 +264,8 @@ class FrontProtocol(HttpToolsProtocol):
             self._message_event.clear()
         else:
             self._message_event = asyncio.Event()  # the one before is still the running request's
-        self.cycle = cycle = Answer(
-            self,
-            self._message_event,
-            self.expect_100_continue,
-            version != "1.0" and parser.should_keep_alive() and not self.draining(),
-            self.on_response_complete,
-        )
+        keep_alive = version != "1.0" and parser.should_keep_alive() and not self.draining()
+        self.cycle = cycle = Answer(self, self._message_event, keep_alive)
         if may_start:
             self._start_asgi_task(cycle, self.app)
         else:

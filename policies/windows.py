@@ -5,17 +5,19 @@ An engine of continuous batching gets slower with its batch without any queue. T
 only what is left over the base counts as slowdown, smoothed; for the rest TCP Vegas:
     s = (service - slope * in-flight) / base;  queue = in-flight * (1 - 1 / s)
 which is the length of the engine's queue by Little's law. Once per control interval, L the limit, l = log10(max(L, 3)):
-    queue > 2 l: L -= l;    queue < l and in-flight >= 0.75 L: L += l
+    queue > 3 l: L -= l;    queue < 1.5 l and in-flight >= 0.75 L: L += l
     95th percentile > 1.2 * `target_seconds`: L *= 0.9 and one interval's rest;  growth only below 0.8 * `target_seconds`
     the engine's queue > 0 in three reports in a row: L -= waiting / 2;  KV cache > 0.9: no growth;  429/503: L *= 0.9
-(Vegas' own 3 l and 6 l would keep 4 to 7 requests in the engine's queue; its L / 2 lets bursts of moderate load drive L up to `max`.)
+(Half of Vegas' own 3 l and 6 l, which would keep 4 to 7 requests in the engine's queue; less gives up throughput where services scatter.
+Its growth from L / 2 on lets bursts of moderate load drive L up to `max`.)
 The line is learnt at all levels until the first queue is seen, then at low ones only (at most 0.6 of the highest limit of late): what is slow
 there is a slow engine, so the whole line is scaled with it and the window comes back. Where traffic gives no low level for 10 minutes (the
 first time, and after the engine got faster: 1) the window is halved for three intervals and put back: about 0.2 % of the throughput.
 Inputs: seconds from dispatch to the end of requests that ended well; `in_flight` at that moment, itself included; the engine's numbers, None
 where unknown. Settings: `start`, `min`, `max` (1..100000 requests; min == max is a fixed window), `target_seconds` (default infinite: no target).
 Control interval: 1 s or two mean services, with 20 samples; five times that with 3. A sample counts at most four times the line at `max`.
-Limits: a backend shared with other gateways looks like a slower one. Service that changes with the request's length alone is noise here. A
+Limits: a backend shared with other gateways looks like a slower one. Service that changes with the request's length alone is noise here: where it
+scatters by half, about one engine in a dozen gets a window of twice its batch if nothing is heard of the engine's own queue. A
 window that starts beyond the engine's batch knows no level without a queue, and stays too wide, until the first halving.
 """
 
@@ -32,6 +34,8 @@ INTERVAL_SECONDS = 1.0
 ENOUGH_SAMPLES = 20
 FEW_SAMPLES = 3
 FEW_SAMPLES_INTERVALS = 5.0
+GROW_STEPS = 1.5
+SHRINK_STEPS = 3.0
 SMOOTHING = 0.4
 BACKOFF = 0.9
 LOW_SHARE = 0.6
@@ -177,11 +181,11 @@ def _evaluated(window: Window, now: float, rules: WindowRules) -> Window:
             limit = resume
     elif p95_seconds > 1.2 * rules.target_seconds and not control.resting:
         limit, resting = limit * BACKOFF, True
-    elif queue > 2.0 * step and not control.resting:
+    elif queue > SHRINK_STEPS * step and not control.resting:
         limit -= step
     elif now - low_seen_at > PROBE_SECONDS:
         probing, resume, limit = PROBE_INTERVALS, limit, limit / 2
-    elif queue < step and may_grow and not control.resting:
+    elif queue < GROW_STEPS * step and may_grow and not control.resting:
         limit += step
     control = Control(
         line, control.queued_once or queue > step, slowdown, seconds, high, low_seen_at, probing, resume, resting,

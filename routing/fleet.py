@@ -20,16 +20,18 @@ from policies.gathering import GatheringRules
 from policies.least_time import load_key
 from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, Lane, PoolName
+from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.idle_order import IdleOrder
 
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
-    """What the configuration says of one backend. `window` is in requests, None for unbounded."""
+    """What the configuration says of one backend. `window` is in requests, None for unbounded; `adaptive` lets it move."""
 
     id: BackendId
     pool: PoolName
     window: int | None = None
+    adaptive: WindowRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Pool:
 class Backend:
     __slots__ = (
         "absence",
+        "adaptive",
+        "control",
         "dialect",
         "flags",
         "groups",
@@ -89,6 +93,9 @@ class Backend:
         self.id = plan.id
         self.pool = plan.pool
         self.window = plan.window
+        self.adaptive: WindowRules | None = None
+        self.control: Window | None = None
+        """The state of an adaptive window."""
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
         self.in_flight = 0
@@ -105,6 +112,15 @@ class Backend:
 
     def is_present(self) -> bool:
         return self.absence is PRESENT
+
+    def adapt(self, plan: BackendPlan) -> None:
+        """Take over its window; one that moves by the same rules stays where it is."""
+        if plan.adaptive is None:
+            self.adaptive = self.control = None
+            self.window = plan.window
+        elif plan.adaptive != self.adaptive:
+            self.adaptive, self.control = plan.adaptive, started(plan.adaptive)
+            self.window = int(self.control.limit)
 
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
@@ -165,7 +181,7 @@ class Fleet:
         for id, backend_plan in wanted.items():
             backend = kept.get(id) or Backend(backend_plan)
             backend.pool = backend_plan.pool
-            backend.window = backend_plan.window
+            backend.adapt(backend_plan)
             self._backends[id] = backend
             self.pools[backend.pool].backends.append(backend)
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
@@ -236,8 +252,28 @@ class Fleet:
             if lane is Lane.EMERGENCY:
                 pool.in_flight_emergency += by
 
-    def resize(self, backend: Backend, window: int) -> None:
-        """An adaptive window moved."""
+    # --- windows --------------------------------------------------------------------------------------------------------------
+
+    def served(self, backend: Backend, service_seconds: float, now: float) -> None:
+        """A request ended well, and its slot is still counted."""
+        if backend.adaptive is not None and backend.control is not None:
+            control = sampled(backend.control, service_seconds, backend.in_flight, now, backend.adaptive)
+            self._control(backend, control)
+
+    def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
+        backend.report = report
+        if backend.adaptive is not None and backend.control is not None:
+            control = reported(backend.control, report.waiting, report.kv_usage, now, backend.adaptive)
+            self._control(backend, control)
+
+    def pushed_back(self, backend: Backend, now: float) -> None:
+        """The engine said that it is full."""
+        if backend.adaptive is not None and backend.control is not None:
+            self._control(backend, pushed_back(backend.control, now, backend.adaptive))
+
+    def _control(self, backend: Backend, control: Window) -> None:
+        backend.control = control
+        window = int(control.limit)
         if window != backend.window:
             backend.window = window
             self._measure_of(backend)

@@ -39,7 +39,7 @@ Grant = Lease | Refusal
 _LIVE_TOKENS = 32
 """How often the tokens of a running answer are charged beyond what was expected."""
 _ADMIT_DEVIATIONS = 2.0
-_ADMIT_RESERVE = 1.25
+_ADMIT_RESERVE = 1.4
 """What is promised at arrival is promised with a margin, so that few are given up after they have waited."""
 
 
@@ -112,7 +112,9 @@ class Router:
         self._arrived += 1
         tag = self.tagger.tag(model, intent, now, self.forecast.served_per_second)
         if not tag.pools:
-            return Refusal.NO_POOL if self.fleet.pools else Refusal.NO_BACKEND
+            if self.fleet.pools:
+                return Refusal.NO_POOL
+            return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         line = Line(model, tag.pools, tag.backend)
         queue = self.queue
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
@@ -192,6 +194,8 @@ class Router:
             return False
         self._retry_budget, self._arrived = budget, 0
         self._moves += not lease.tried
+        if verdict is Verdict.BACKPRESSURE:
+            self.fleet.pushed_back(lease.backend, now)
         self.fleet.give_back(lease.backend, lease.tag.lane)
         lease.tried = tried
         lease.verdict = Verdict.IGNORED  # what was said so far is not about the next backend
@@ -222,6 +226,10 @@ class Router:
         if lease.ticket is not None:
             self.queue.remove(lease.ticket)
         else:
+            if lease.verdict is Verdict.BACKPRESSURE:
+                self.fleet.pushed_back(backend, now)
+            elif lease.verdict is Verdict.GOOD and lease.service_seconds:
+                self.fleet.served(backend, lease.service_seconds, now)
             self.fleet.give_back(backend, tag.lane)
             if lease.verdict is Verdict.GOOD:
                 # A request that was running when its backend went absent proves nothing by ending well.
@@ -267,7 +275,7 @@ class Router:
     def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
         backend = self.fleet.get(backend_id)
         if backend is not None:
-            backend.report = report
+            self.fleet.reported(backend, report, now)
 
     def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
         """When a client that is refused now would be served, from the measured drain rate; None while there is none."""

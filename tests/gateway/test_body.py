@@ -161,7 +161,7 @@ def test_what_no_engine_takes_for_a_request_is_a_bad_request(body: bytes) -> Non
     ],
 )
 def test_a_body_is_read_leniently_for_the_few_fields_that_matter(body: bytes, view: View) -> None:
-    assert view_json(body) == view
+    assert view_json(body)._replace(fields={}) == view
 
 
 @given(JSON_OBJECTS)

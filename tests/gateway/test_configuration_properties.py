@@ -23,12 +23,12 @@ from gateway.settings import (
     MatchSettings,
     PoolSettings,
     PromptTokensSettings,
-    Role,
     ServerSettings,
     Settings,
     TenantSettings,
     WindowSettings,
 )
+from policies.pool_choice import PoolRole
 from policies.terms import Lane
 
 NAMES = st.from_regex(r"[A-Za-z0-9/@_.:-]{1,20}", fullmatch=True)
@@ -131,7 +131,7 @@ def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
         pools.append(
             PoolSettings(
                 name=pool_name,
-                role=draw(st.sampled_from(Role)),
+                role=draw(st.sampled_from(PoolRole)),
                 window=draw(st.none() | windows()),
                 batching=draw(st.none() | spans(BatchingSettings, "min", "max")),
                 prompt_tokens=draw(spans(PromptTokensSettings, "min", "max")),

@@ -21,13 +21,18 @@ from gateway.app import Gateway
 from gateway.errors import Refused
 from gateway.settings import (
     BackendSettings,
+    BatchingSettings,
+    BusinessTypeSettings,
     LogSettings,
+    MatchSettings,
     PoolSettings,
     ProbeSettings,
+    PromptTokensSettings,
     QueueSettings,
     RetrySettings,
     ServerSettings,
     Settings,
+    TenantSettings,
     TimeoutSettings,
     UpstreamSettings,
     WindowSettings,
@@ -73,7 +78,9 @@ def test_every_group_of_settings_is_part_of_the_whole() -> None:
         inner = {hint for hint in get_type_hints(record).values() if hint in RECORDS}
         return inner.union(*(groups(one) for one in inner)) | {record}
 
-    assert groups(Settings) | {PoolSettings, BackendSettings, WindowSettings} == set(RECORDS)
+    listed = {PoolSettings, BackendSettings, WindowSettings, BatchingSettings, PromptTokensSettings}
+    listed |= {BusinessTypeSettings, MatchSettings, TenantSettings}
+    assert groups(Settings) | listed == set(RECORDS)
 
 
 @asynccontextmanager
