@@ -223,6 +223,10 @@ class FairQueue(Generic[T]):
     def has_waiting(self, line: Hashable) -> bool:
         return line in self._lines
 
+    def tickets(self) -> list[T]:
+        """All that wait, in the order in which they were pushed."""
+        return [place.ticket for place in self._places.values()]
+
     def lines(self) -> KeysView[Hashable]:
         """Those with something waiting. A live view: copy it before anything changes."""
         return self._lines.keys()

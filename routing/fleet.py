@@ -44,7 +44,10 @@ class PoolPlan:
 
 
 class Pool:
-    """`capacity` is the sum of the windows of its usable backends, infinite where one has none."""
+    """`capacity` is the sum of the windows of its usable backends, infinite where one has none; `in_flight` the slots of these in use.
+
+    So a backend that is absent, or holds more than a window that shrank, hides no free slot of another.
+    """
 
     __slots__ = (
         "backends",
@@ -187,8 +190,6 @@ class Fleet:
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
         self._forget_groups()
         for pool in self.pools.values():
-            pool.in_flight = sum(backend.in_flight for backend in pool.backends)
-            pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in pool.backends)
             self._measure(pool)
         return retired
 
@@ -233,23 +234,23 @@ class Fleet:
         if backend.absence is not PRESENT:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
             self._block(backend)
-        backend.in_flight += 1
-        backend.in_flight_emergency += lane is Lane.EMERGENCY
         self._count(backend, lane, 1)
 
     def give_back(self, backend: Backend, lane: Lane) -> None:
-        backend.in_flight -= 1
-        backend.in_flight_emergency -= lane is Lane.EMERGENCY
         self._count(backend, lane, -1)
 
     def _count(self, backend: Backend, lane: Lane, by: int) -> None:
+        used = _slots_used(backend)
+        backend.in_flight += by
+        if lane is Lane.EMERGENCY:
+            backend.in_flight_emergency += by
         for group in backend.groups:
             group.order.changed(backend)
-        pool = self.pools.get(backend.pool)
         # A retired backend's slots are nobody's any more.
-        if pool is not None and self._backends.get(backend.id) is backend:
-            pool.in_flight += by
-            if lane is Lane.EMERGENCY:
+        if self._backends.get(backend.id) is backend:
+            pool = self.pools[backend.pool]
+            pool.in_flight += _slots_used(backend) - used
+            if lane is Lane.EMERGENCY and not backend.is_blocked:
                 pool.in_flight_emergency += by
 
     # --- windows --------------------------------------------------------------------------------------------------------------
@@ -315,16 +316,21 @@ class Fleet:
             self._measure(pool)
 
     def _measure(self, pool: Pool) -> None:
-        pool.capacity = sum(
-            inf if backend.window is None else backend.window
-            for backend in pool.backends
-            if not backend.is_blocked
-        )
+        usable = [backend for backend in pool.backends if not backend.is_blocked]
+        pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
+        pool.in_flight = sum(map(_slots_used, usable))
+        pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
 
     def _forget_groups(self) -> None:
         self._groups.clear()
         for backend in self._backends.values():
             backend.groups = []
+
+
+def _slots_used(backend: Backend) -> int:
+    if backend.is_blocked:
+        return 0
+    return backend.in_flight if backend.window is None else min(backend.in_flight, backend.window)
 
 
 def _may_serve(backend: Backend, model: str) -> bool:

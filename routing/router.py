@@ -102,7 +102,21 @@ class Router:
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
         self.fleet.absence_rules = rules.absence
-        return self.fleet.configure(plans, known.values())
+        retired = self.fleet.configure(plans, known.values())
+        self._line_up_anew()
+        return retired
+
+    def _line_up_anew(self) -> None:
+        """Who waits may go where the new configuration would send it."""
+        for ticket in self.queue.tickets():
+            pools = self.tagger.pools_of(ticket.intent, ticket.tag)
+            if pools != ticket.line.pools:
+                self.queue.remove(ticket)
+                ticket.tag = ticket.tag._replace(pools=pools)
+                ticket.line = ticket.line._replace(pools=pools)
+                self.queue.push(ticket, ticket.arrived, ticket.lease is not None)
+                if ticket.lease is not None:
+                    ticket.lease.line = ticket.line
 
     # --- a request ------------------------------------------------------------------------------------------------------------
 

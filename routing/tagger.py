@@ -80,6 +80,11 @@ class Tagger:
             intent.backend,
         )
 
+    def pools_of(self, intent: Intent, tag: Tag) -> tuple[PoolName, ...]:
+        """The order for a request that was tagged under another configuration."""
+        realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self.rules.pool_choice)
+        return self._order(intent.pools, tag.prompt_tokens, realtime, intent.size is not None)
+
     def learned(self, lease: Lease) -> None:
         """From the engine's count of a request that ended well."""
         usage, size = lease.usage, lease.intent.size

@@ -310,7 +310,6 @@ async def test_ca_file_verifies_requests_and_probes(tmp_path: Path) -> None:
 def test_the_role_of_a_pool_is_what_check_tells_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing else reads it yet."""
     file = tmp_path / "headrace.yaml"
     file.write_text("pools: [{name: p, role: low-latency, backends: [{url: 'http://a'}]}]\n")
     assert check_command(str(file), {}) == 0
