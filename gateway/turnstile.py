@@ -6,7 +6,7 @@ Takes the router's decision and keeps its bookkeeping: a granted lease is finish
 that is cancelled or times out leaves the queue; a wait that was granted in the very tick in which it was cancelled gives its lease back
 (tests/gateway/test_turnstile.py places that race by hand).
 
-Raises `Refused` where no lease is to be had. Setting: `queue.max_wait_seconds`.
+Raises `Refused` where no lease is to be had. Settings: `queue.max_wait_seconds`, and `max_wait_seconds` of a lane that has its own.
 """
 
 from __future__ import annotations
@@ -142,8 +142,9 @@ class Turnstile:
         now = self._loop.time()
         limit = now + self._max_wait(tag)
         reason = Refusal.QUEUE_TIMEOUT
-        if tag.deadline < limit and tag.lane is not Lane.EMERGENCY and not ticket.intent.relegate:
-            limit, reason = tag.deadline, Refusal.DEADLINE
+        given_up_at = self.router.given_up_at(ticket)
+        if given_up_at < limit:
+            limit, reason = given_up_at, Refusal.DEADLINE
         try:
             async with asyncio.timeout_at(limit):
                 return await waiter

@@ -65,7 +65,8 @@ def preference(
     pools: Sequence[PoolFacts], named: Sequence[PoolName], prompt_tokens: float, realtime: bool
 ) -> tuple[PoolName, ...]:
     """Empty where no pool takes such a prompt, or none of those named is there."""
-    fitting = [pool for pool in pools if pool.min_prompt_tokens <= prompt_tokens <= pool.max_prompt_tokens]
+    tokens = round(prompt_tokens)  # bounds are whole, and no estimate may fall between two pools
+    fitting = [pool for pool in pools if pool.min_prompt_tokens <= tokens <= pool.max_prompt_tokens]
     if named:
         names = {pool.name for pool in fitting}
         return tuple(name for name in dict.fromkeys(named) if name in names)

@@ -5,7 +5,7 @@ Decides: the HTTP status, the OpenAI error type and whether a client may try aga
 never came in full; 429 is a client that has had its share; 502 is a backend that failed this request; 503 is a fleet that is short, broken or
 leaving; 504 is an admitted request that ran out of time.
 
-Limit: `retry_after_seconds` is a constant per reason until a drain rate is measured.
+`retry_after_seconds` is a constant per reason: what is said as long as no drain rate is measured.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.BACKEND_BROKE: 1,
     Refusal.UPSTREAM_FULL: 1,
     Refusal.QUEUE_FULL: 1,
+    Refusal.OVER_SHARE: 1,
     Refusal.DEADLINE: 1,
     Refusal.OVERLOADED: 1,
     Refusal.QUEUE_TIMEOUT: 1,

@@ -177,6 +177,14 @@ class Router:
                 grants.append((ticket, choice))
         return grants
 
+    def given_up_at(self, ticket: Ticket) -> float:
+        """When it is too late for a waiting request even if it were served at once; infinite where that is no reason."""
+        shedding = self.rules.shedding
+        tag = ticket.tag
+        if not shedding.enabled or tag.lane is Lane.EMERGENCY or ticket.intent.relegate:
+            return inf
+        return ticket.arrived + max(shedding.margin, 1.0) * (tag.deadline - ticket.arrived)
+
     def cancel(self, ticket: Ticket) -> bool:
         """Take a waiting request out. False if it had been granted: then its lease has to be finished instead."""
         return self.queue.remove(ticket)

@@ -55,7 +55,7 @@ class Slots:
     ) -> Choice:
         """A backend with a free slot, `QUEUE_FULL` where all that may be used are full, or why there is none.
 
-        `others_wait`: in the same line. Then home is theirs; a free slot elsewhere is one that the first of them cannot use.
+        `others_wait`: in the same line. Then only a slot is free that comes too late for the first of them.
         """
         if tag.lane in _THROUGHPUT:
             self._throughput_arrivals.arrived(now)
@@ -68,7 +68,7 @@ class Slots:
             group = groups[place]
             if group is None or not self._may_enter(place, groups, realtime):
                 continue
-            if others_wait and group.pool.name == self._home(line):
+            if others_wait and not self._is_too_late_for_the_first(line, group.pool, now):
                 continue
             if group.pool.gathering is not None and tag.lane in _THROUGHPUT and not tried:
                 continue  # `granted` says when
@@ -173,6 +173,13 @@ class Slots:
         return choose_pool(
             seconds, saturations, tag.deadline - now, realtime, spilled_to, now - at, self._pool_choice
         )
+
+    def _is_too_late_for_the_first(self, line: Line, pool: Pool, now: float) -> bool:
+        first = self._queue.head((line,), now)
+        if first is None or first.lease is not None:
+            return False
+        service = self._forecast.service_seconds(pool.name, first.tag, _DISPATCH_DEVIATIONS)
+        return self._is_hopeless(first.tag, service, now)
 
     def _note_spill(self, line: Line, place: int, now: float) -> None:
         if not place:

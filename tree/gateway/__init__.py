@@ -1,0 +1,1 @@
+"""Everything that awaits: sockets, clocks, processes, metrics, configuration, the command line."""

@@ -1,0 +1,104 @@
+"""The command line: `headrace serve | check | demo | engine`.
+
+Imports happen inside the commands: `headrace --help` and `headrace check` need no server, and a start should take less than a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from gateway.emulator import command as engine_command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="An OpenAI-compatible gateway in front of self-hosted vLLM and SGLang engines.",
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {version('headrace')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="stand in front of engines", description=_serve.__doc__)
+    source = serve.add_mutually_exclusive_group(required=True)
+    source.add_argument("--backend", action="append", metavar="URL", help="an engine; may be repeated")
+    source.add_argument("--config", metavar="FILE", help="a YAML configuration")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0 takes a free one)")
+    serve.add_argument("--no-request-log", action="store_true", help="no JSON line per request")
+    serve.set_defaults(run=_serve)
+
+    check = commands.add_parser("check", help="validate a configuration", description=_check.__doc__)
+    check.add_argument("file", metavar="FILE")
+    check.set_defaults(run=_check)
+
+    demo = commands.add_parser(
+        "demo", help="emulated engines, the gateway and a load, on loopback", description=_demo.__doc__
+    )
+    demo.add_argument("--port", type=int, default=8080, help="the gateway's port (default: %(default)s)")
+    demo.add_argument("--seconds", type=float, help="end by itself after this long (default: until Ctrl-C)")
+    demo.add_argument("--seed", type=int, default=1, help="of arrivals and prompts (default: %(default)s)")
+    demo.add_argument(
+        "--load",
+        type=float,
+        default=0.25,
+        help="share of the field's peak of 2000 requests/s (default: %(default)s)",
+    )
+    demo.set_defaults(run=_demo)
+
+    engine = commands.add_parser("engine", help="one emulated engine", description=engine_command.__doc__)
+    engine_command.add_arguments(engine)
+    engine.set_defaults(run=engine_command.run)
+
+    parsed = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    return run(parsed)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    """Stand in front of engines: every --backend in one pool, or whatever the configuration says."""
+    from dataclasses import replace
+
+    from gateway import server
+    from gateway.configuration import ConfigurationError, load, verify
+    from gateway.settings import LogSettings, ServerSettings, Settings, one_pool
+
+    def settings() -> Settings:
+        if arguments.config:
+            read = load(arguments.config, os.environ)
+        else:
+            read = one_pool(tuple(arguments.backend), ServerSettings())
+        given = {"host": arguments.host, "port": arguments.port}
+        changes = {name: value for name, value in given.items() if value is not None}
+        log = LogSettings(requests=False) if arguments.no_request_log else read.log
+        read = replace(read, server=replace(read.server, **changes), log=log)
+        verify(read, "command line")
+        return read
+
+    try:
+        first = settings()
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return server.run(first, settings if arguments.config else None)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Validate a configuration: every fault with file, line, key and what is allowed. Exit code 2 if there is any."""
+    from gateway.configuration.check import check_command
+
+    return check_command(arguments.file, os.environ)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    """Emulated engines, the gateway in front of them and a load, on loopback; Ctrl-C ends it."""
+    from gateway import demo
+
+    return demo.run(arguments.port, arguments.seconds, arguments.seed, arguments.load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The composition root: what the gateway is made of, and how one configuration replaces another.
+
+`Gateway` is an ASGI application. `configure` takes over a whole new `Settings` in one synchronous step: a request sees the old
+configuration or the new one, never a mixture, and a running one keeps its backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
+
+from gateway.body import Receive
+from gateway.configuration import backend_name
+from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
+from gateway.errors import Refused
+from gateway.models import Card, ModelCatalogue
+from gateway.pages import is_own, own_pages
+from gateway.probes import Probes
+from gateway.proxy import Proxy, Snapshot
+from gateway.realtime import Realtime
+from gateway.relay import Send
+from gateway.request_log import RequestLog, Write
+from gateway.settings import Settings
+from gateway.tagging import Tagging
+from gateway.telemetry import Telemetry
+from gateway.turnstile import Turnstile
+from gateway.upstream.client import Upstream
+from policies.terms import BackendId, Refusal
+from routing.router import Router
+
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+class Gateway:
+    def __init__(self, settings: Settings, write_log: Write) -> None:
+        """Needs a running event loop. `write_log` gets whole lines, from a thread."""
+        self.router = Router(core_rules(settings))
+        self.upstream = Upstream()
+        self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.requests_in_flight))
+        self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
+        self.proxy = Proxy(_snapshot(settings), self.turnstile, self.upstream, self.telemetry, None)
+        self.realtime = Realtime(
+            self.turnstile,
+            self.upstream,
+            self.telemetry,
+            self.proxy.live,
+            lambda: self.settings,
+            lambda: self.proxy.draining,
+            lambda: self.proxy.log,
+            lambda: self.proxy.snapshot.tagging,
+        )
+        self._catalogue = ModelCatalogue()
+        self._probes = Probes(self.router, self._catalogue, self.turnstile.pump, self.router)
+        self._pages = own_pages(self)
+        self._write_log = write_log
+        self._log: RequestLog | None = None
+        self._entry: App = self._dispatch
+        self.settings = settings
+        self.configure(settings)
+
+    @property
+    def is_draining(self) -> bool:
+        return self.proxy.draining
+
+    @property
+    def requests_in_flight(self) -> int:
+        return len(self.proxy.live)
+
+    def model_cards(self) -> list[Card] | None:
+        return self._catalogue.cards(self.router.fleet, self.settings.aliases)
+
+    def configure(self, settings: Settings) -> None:
+        """`OSError` where a backend's `ca_file` cannot be read any more: then nothing has changed."""
+        backends = [
+            (BackendId(backend_name(backend)), backend)
+            for pool in settings.pools
+            for backend in pool.backends
+        ]
+        self.upstream.configure(backends, settings.upstream, settings.timeouts)
+        self.settings = settings
+        self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
+        self._catalogue.keep_only({id for id, _ in backends})
+        self._probes.configure([backend for _, backend in backends], settings.probes)
+        self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
+        self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
+        self.proxy.snapshot = _snapshot(settings)
+        self._configure_log(settings.log.requests)
+        origins = settings.server.cors_origins
+        self._entry = _with_cors(self._dispatch, origins) if origins else self._dispatch
+        self.turnstile.pump()
+
+    def interrupt_all(self) -> None:
+        """End what is still running: a stream gets an error event, the rest a 503."""
+        for departure in list(self.proxy.live):
+            departure.interrupt(Refused(Refusal.SHUTTING_DOWN, "The gateway is shutting down"))
+
+    async def close(self) -> None:
+        await self._probes.close()
+        self.upstream.close()
+        self._configure_log(False)
+
+    def __call__(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        return self._entry(scope, receive, send)
+
+    def _dispatch(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        # Not coroutines of their own: each would cost every request another frame.
+        if scope["type"] == "websocket":
+            return self.realtime(scope, receive, send)
+        if is_own(scope["path"]):
+            return self._pages(scope, receive, send)
+        return self.proxy(scope, receive, send)
+
+    def _configure_log(self, wanted: bool) -> None:
+        if wanted and self._log is None:
+            self._log = RequestLog(self._write_log)
+            self.proxy.log = self._log.ended
+        elif not wanted and self._log is not None:
+            self._log.close()
+            self._log = None
+            self.proxy.log = None
+
+
+def _snapshot(settings: Settings) -> Snapshot:
+    return Snapshot(
+        max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
+        aliases=settings.aliases,
+        tagging=Tagging(settings),
+    )
+
+
+def _with_cors(app: App, origins: tuple[str, ...]) -> App:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "x-headrace-route", "x-headrace-reason", "retry-after"],
+    )

@@ -1,0 +1,50 @@
+"""`headrace check FILE`: says whether a configuration can be used, and what would run.
+
+Faults go to standard error, one a line, with exit code 2; otherwise a summary goes to standard output, with exit code 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from gateway.configuration import ConfigurationError, backend_name, load
+from gateway.settings import Settings, WindowSettings
+
+
+def check_command(path: str, environment: Mapping[str, str]) -> int:
+    """The exit code of the command."""
+    try:
+        settings = load(path, environment)
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(summary(settings))
+    return 0
+
+
+def summary(settings: Settings) -> str:
+    """What would run, a few lines. URLs are safe to show: one that could hold a password does not get this far."""
+    server = settings.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    lines = ["valid", f"listens on {host}:{server.port or '(any free port)'}"]
+    for pool in settings.pools:
+        window = f"window {_window(pool.window)} per backend" if pool.window else "no window"
+        lines.append(f"pool {pool.name}: role {pool.role}, {window}, {len(pool.backends)} backend(s)")
+        lines += [f"  {backend_name(backend)}: {backend.url}" for backend in pool.backends]
+    for business in settings.business_types:
+        target = "no target" if business.latency_target_ms is None else f"{business.latency_target_ms:g} ms"
+        lines.append(f"business type {business.name}: {target}, lane {business.lane or 'of the tenant'}")
+    lines += [
+        f"tenant {one.name}: {len(one.key_sha256)} key(s), up to {one.max_lane}" for one in settings.tenants
+    ]
+    anonymous = settings.anonymous
+    rest = f"are allowed, up to {anonymous.max_lane}" if anonymous.allow else "are refused"
+    lines.append(f"clients without a key {rest}")
+    lines.append(f"{len(settings.aliases)} alias(es)")
+    return "\n".join(lines) + "\n"
+
+
+def _window(window: WindowSettings) -> str:
+    lowest = window.max if window.min is None else window.min
+    return f"{window.max}" if lowest == window.max else f"{lowest} to {window.max}"

@@ -1,0 +1,107 @@
+"""From the settings to what the decision core takes: its rules, its pools and its backends."""
+
+from __future__ import annotations
+
+from math import inf
+
+from gateway.configuration import backend_name
+from gateway.settings import PoolSettings, Settings, WindowSettings
+from policies.emergency import ReserveRules
+from policies.emergency_budget import EmergencyBudgetRules
+from policies.fairness import FairnessRules
+from policies.gathering import GatheringRules
+from policies.lengths import LengthRules
+from policies.pool_choice import PoolChoiceRules, PoolFacts
+from policies.retries import RetryRules
+from policies.retry_budget import RetryBudgetRules
+from policies.shedding import SheddingRules
+from policies.terms import BackendId, Lane, PoolName
+from policies.windows import WindowRules
+from routing.fleet import BackendPlan, PoolPlan
+from routing.router import Rules
+from routing.tagger import TaggerRules
+
+
+def core_rules(settings: Settings) -> Rules:
+    lanes, queue, emergency = settings.lanes, settings.queue, settings.lanes.emergency
+    # A reserve that nobody may use would only be lost.
+    ceilings = [tenant.max_lane for tenant in settings.tenants] + [settings.anonymous.max_lane]
+    sensitive = lanes.interactive.weight
+    share = sensitive / (sensitive + lanes.standard.weight + lanes.batch.weight)
+    return Rules(
+        probe_failures=settings.probes.failures,
+        fairness=FairnessRules(
+            fairness_weight=min(max(share, 0.05), 0.95)
+            if queue.fairness_weight is None
+            else queue.fairness_weight,
+            standard_weight=lanes.standard.weight,
+            batch_weight=lanes.batch.weight,
+            max_waiting=queue.max_waiting,
+            max_waiting_per_lane=queue.max_waiting,
+            max_waiting_per_flow=queue.max_waiting_per_flow,
+        ),
+        tagger=TaggerRules(
+            lengths=LengthRules(settings.lengths.short_below, settings.lengths.long_above),
+            budget=EmergencyBudgetRules(emergency.budget_share, emergency.burst),
+            pool_choice=PoolChoiceRules(
+                spill=settings.placement.spill,
+                spill_ratio=settings.placement.spill_ratio,
+                hysteresis_seconds=settings.placement.hysteresis_seconds,
+            ),
+        ),
+        reserve=ReserveRules(
+            emergency.reserved_per_pool if Lane.EMERGENCY in ceilings else 0, emergency.lending_share
+        ),
+        shedding=SheddingRules(settings.shedding.enabled, settings.shedding.margin),
+        retries=RetryRules(settings.retries.max_retries),
+        retry_budget=RetryBudgetRules(settings.retries.budget_share, settings.retries.budget_floor),
+    )
+
+
+def lane_wait_seconds(settings: Settings) -> dict[Lane, float]:
+    """Of lanes with a limit of their own."""
+    lanes = settings.lanes
+    waits = {
+        Lane.EMERGENCY: lanes.emergency.max_wait_seconds,
+        Lane.INTERACTIVE: lanes.interactive.max_wait_seconds,
+        Lane.STANDARD: lanes.standard.max_wait_seconds,
+        Lane.BATCH: lanes.batch.max_wait_seconds,
+    }
+    return {lane: seconds for lane, seconds in waits.items() if seconds is not None}
+
+
+def pool_plans(settings: Settings) -> list[PoolPlan]:
+    return [_pool_plan(pool) for pool in settings.pools]
+
+
+def backend_plans(settings: Settings) -> list[BackendPlan]:
+    return [
+        BackendPlan(
+            BackendId(backend_name(backend)),
+            PoolName(pool.name),
+            pool.window.max if pool.window is not None else None,
+            _adaptive(pool.window),
+        )
+        for pool in settings.pools
+        for backend in pool.backends
+    ]
+
+
+def _adaptive(window: WindowSettings | None) -> WindowRules | None:
+    """None where there is no window, or one that does not move."""
+    if window is None or window.min is None or window.min == window.max:
+        return None
+    start = (window.min + window.max) // 2 if window.start is None else window.start
+    return WindowRules(start, window.min, window.max)
+
+
+def _pool_plan(pool: PoolSettings) -> PoolPlan:
+    takes, batching = pool.prompt_tokens, pool.batching
+    facts = PoolFacts(PoolName(pool.name), pool.role, takes.min, inf if takes.max is None else takes.max)
+    if batching is None:
+        return PoolPlan(facts, engine_priority=pool.engine_priority)
+    return PoolPlan(
+        facts,
+        GatheringRules(batching.min, batching.max, batching.gather_ms / 1000, batching.dynamic_scaling),
+        pool.engine_priority,
+    )

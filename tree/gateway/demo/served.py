@@ -1,0 +1,73 @@
+"""The child's side: the gateway of the demo, `python -m gateway.demo.served`.
+
+Reads one line of JSON from standard input, `{"port": .., "directory": .., "pools": [{"name", "window", "backends": [[name, url], ..]}]}`, then serves as `headrace serve`
+would, without a request log. `directory` holds the engines' sockets. The end of standard input ends it: in order at first, whatever runs is cut
+`GRACE_SECONDS` later. Engines are probed every `PROBE_SECONDS`, more often than by default, so that one that is back is seen to be back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from gateway import server
+from gateway.settings import (
+    BackendSettings,
+    LogSettings,
+    PoolSettings,
+    ProbeSettings,
+    ServerSettings,
+    Settings,
+    WindowSettings,
+)
+from policies.pool_choice import PoolRole
+
+GRACE_SECONDS = 0.5
+PROBE_SECONDS = 2.0
+
+
+def settings_from(plan: dict[str, Any]) -> Settings:
+    pools = tuple(
+        PoolSettings(
+            name=pool["name"],
+            role=PoolRole(pool["name"]),
+            window=WindowSettings(max=pool["window"]),
+            backends=tuple(BackendSettings(name=name, url=url) for name, url in pool["backends"]),
+        )
+        for pool in plan["pools"]
+    )
+    return Settings(
+        pools=pools,
+        server=ServerSettings(port=plan["port"]),
+        probes=ProbeSettings(interval_seconds=PROBE_SECONDS),
+        log=LogSettings(requests=False),
+    )
+
+
+def _end_with_parent() -> None:
+    # Not sys.stdin: a thread that holds its lock at the interpreter's end aborts the process.
+    while os.read(0, 65536):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    plan = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        return server.run(settings_from(plan), None)
+    finally:
+        # The parent's to remove, unless it was killed.
+        shutil.rmtree(plan["directory"], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""How a request ends before its answer does: its client leaves, or the gateway has to stop.
+
+    with Departure(scope) as departure: ...
+
+Both cancel the task inside the block, at whatever it awaits, so that every `async with` on the way gives back what it holds; the block
+then ends with `ClientGone` or with the `Refused` that `interrupt` named. Cancellation from outside passes through untouched.
+
+Under `headrace serve` the front calls back when the connection ends; under another ASGI server `watch` starts one task that waits for
+`http.disconnect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+from gateway.body import Receive
+from gateway.errors import Refused
+from gateway.front import DEPARTURE, Cause, FrontProtocol
+from policies.terms import Refusal
+
+
+class ClientGone(Exception):
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Departure:
+    __slots__ = ("_ending", "_task", "_watcher", "front")
+
+    def __init__(self, scope: Any) -> None:
+        extensions = scope.get("extensions")
+        self.front: FrontProtocol | None = extensions.get(DEPARTURE) if extensions else None
+        self._task: asyncio.Task[Any] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._ending: Exception | None = None
+
+    def __enter__(self) -> Departure:
+        front = self.front
+        if front is not None:
+            self._task = asyncio.current_task(
+                front.loop
+            )  # without an argument it asks the system for the process id
+            front.on_departure = self._client_gone
+        else:
+            self._task = asyncio.current_task()
+        return self
+
+    def watch(self, receive: Receive) -> None:
+        """To be called when the body has been read: from here on the client's leaving has to be noticed."""
+        if self.front is not None:
+            self.front.body_taken()
+        else:
+            self._watcher = asyncio.create_task(self._wait_for_disconnect(receive))
+
+    def interrupt(self, ending: Refused) -> None:
+        self._end(ending)
+
+    def break_off(self) -> None:
+        """End the client's connection without a proper end of the answer, after what was sent has left."""
+        if self.front is not None:
+            self.front.break_off()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.front is not None:
+            self.front.on_departure = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+        task, self._task = self._task, None
+        ending = self._ending
+        if ending is None:
+            return
+        assert task is not None
+        task.uncancel()
+        if isinstance(error, asyncio.CancelledError):
+            raise ending from None
+
+    def _client_gone(self, cause: Cause) -> None:
+        if cause is Cause.BODY_TIMEOUT:
+            self._end(Refused(Refusal.BODY_TIMEOUT, "The request's body stopped coming"))
+        else:
+            self._end(ClientGone(cause))
+
+    def _end(self, ending: Exception) -> None:
+        # After its block a request is answering a refusal: nothing would take the cancellation back.
+        if self._ending is None and self._task is not None:
+            self._ending = ending
+            self._task.cancel()
+
+    async def _wait_for_disconnect(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._client_gone(Cause.CLIENT_LEFT)

@@ -1,0 +1,137 @@
+"""What the gateway answers itself: its health, its metrics, the model list, and the engine's health paths in the engine's shape.
+
+| path | answer |
+|---|---|
+| `/healthz` | 200 while the process is alive |
+| `/readyz` | 200 if a backend can be used, 503 if none can or the process is leaving |
+| `/health`, `/ping` | as `/readyz`, with an engine's empty body |
+| `/load` | `{"server_load": n}`: requests in this gateway now |
+| `/metrics` | Prometheus text |
+| `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
+| `/admin/state` | JSON snapshot of the fleet and the queue |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.errors import Refused, refusal_answer
+from gateway.models import Card
+from gateway.telemetry import Telemetry
+from gateway.turnstile import refused
+from policies.terms import Refusal
+from routing.router import Router
+
+OWN_PATHS = frozenset(
+    {"/healthz", "/readyz", "/health", "/ping", "/load", "/metrics", "/v1/models", "/admin/state"}
+)
+
+
+class Served(Protocol):
+    """What the pages show: the running gateway."""
+
+    router: Router
+    telemetry: Telemetry
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    @property
+    def requests_in_flight(self) -> int: ...
+
+    def model_cards(self) -> list[Card] | None: ...
+
+
+def is_own(path: str) -> bool:
+    return path in OWN_PATHS or path.startswith("/v1/models/")
+
+
+def own_pages(gateway: Served) -> Starlette:
+    async def alive(request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    def not_ready() -> str:
+        if gateway.is_draining:
+            return "draining"
+        has_backend = any(backend.is_present() for backend in gateway.router.fleet)
+        return "" if has_backend else "no backend"
+
+    async def ready(request: Request) -> Response:
+        problem = not_ready()
+        return _json({"status": problem or "ok"}, 503 if problem else 200)
+
+    async def health(request: Request) -> Response:
+        return Response(status_code=503 if not_ready() else 200)
+
+    async def load(request: Request) -> Response:
+        return _json({"server_load": gateway.requests_in_flight})
+
+    async def metrics(request: Request) -> Response:
+        return Response(gateway.telemetry.page(), media_type=CONTENT_TYPE_LATEST)
+
+    async def models(request: Request) -> Response:
+        cards = gateway.model_cards()
+        if cards is None:
+            return _refusal(refused(Refusal.NO_BACKEND, ""))
+        return _json({"object": "list", "data": cards})
+
+    async def model(request: Request) -> Response:
+        cards = gateway.model_cards()
+        if cards is None:
+            return _refusal(refused(Refusal.NO_BACKEND, ""))
+        wanted = request.path_params["model"]
+        card = next((card for card in cards if card["id"] == wanted), None)
+        return _json(card) if card is not None else _refusal(refused(Refusal.UNKNOWN_MODEL, wanted))
+
+    async def state(request: Request) -> Response:
+        backends = [
+            {
+                "id": backend.id,
+                "pool": backend.pool,
+                "present": backend.is_present(),
+                "in_flight": backend.in_flight,
+                "window": backend.window,
+                "models": None if backend.models is None else sorted(backend.models),
+            }
+            for backend in gateway.router.fleet
+        ]
+        return _json(
+            {"backends": backends, "waiting": gateway.router.waiting, "in_flight": gateway.requests_in_flight}
+        )
+
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        return _refusal(Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; GET is"))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        return _refusal(Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {request.url.path[:200]!r}"))
+
+    return Starlette(
+        routes=[
+            Route("/healthz", alive),
+            Route("/readyz", ready),
+            Route("/health", health),
+            Route("/ping", health, methods=["GET", "POST"]),
+            Route("/load", load),
+            Route("/metrics", metrics),
+            Route("/v1/models", models),
+            Route("/v1/models/{model:path}", model),
+            Route("/admin/state", state),
+        ],
+        exception_handlers={404: unknown, 405: wrong_method},
+    )
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
+
+
+def _refusal(refused: Refused) -> Response:
+    status, headers, body = refusal_answer(refused)
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers})

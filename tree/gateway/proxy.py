@@ -1,0 +1,330 @@
+"""A request's way through the gateway, as one plain ASGI callable.
+
+    body -> view -> turnstile.lease -> attempt (again on another backend) -> relay -> record
+
+Every ending is one of: an engine's answer, a refusal (`gateway.errors`), an answer broken off, a client gone. Each goes through
+`__call__`, which turns `Refused`, `ClientGone` and unexpected exceptions into what the client gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.body import (
+    NOTHING_SEEN,
+    ClientLeft,
+    Receive,
+    for_engine,
+    read_body,
+    too_large,
+    view_form,
+    view_json,
+)
+from gateway.client_head import ClientHead
+from gateway.departure import ClientGone, Departure
+from gateway.errors import Refused, error_event, refusal_answer
+from gateway.front import Cause, FrontProtocol
+from gateway.headers import request_head
+from gateway.paths import Kind, Route, route_of
+from gateway.priority import for_priority
+from gateway.record import Outcome, Record
+from gateway.relay import Moved, Relay, Send, verdict_of
+from gateway.tagging import Client, Tagging
+from gateway.telemetry import Telemetry
+from gateway.turnstile import Turnstile
+from gateway.upstream.client import Exchange, Upstream
+from gateway.upstream.failures import ConnectFailed, UpstreamFailure
+from policies.dialects import engine_priority
+from policies.refusals import STATUS_OF
+from policies.terms import Refusal, Verdict
+from routing.decision import Lease
+
+_logger = logging.getLogger("headrace")
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 64 * 1024 * 1024
+_id_prefix = os.urandom(8).hex()
+_id_count = itertools.count()
+
+
+def _new_request_id() -> str:
+    return f"{_id_prefix}{next(_id_count):012x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The part of the configuration that a request reads; it keeps the one it began with."""
+
+    max_body_bytes: int
+    aliases: Mapping[str, str]
+    tagging: Tagging
+
+
+class Request:
+    """What the proxy knows of a request before it chose a backend."""
+
+    __slots__ = (
+        "body",
+        "client",
+        "content_length",
+        "head",
+        "is_known",
+        "keep_usage_back",
+        "kind",
+        "method",
+        "model",
+        "target",
+        "view",
+    )
+
+    def __init__(self, scope: Any, route: Route, head: ClientHead, client: Client) -> None:
+        self.method: str = scope["method"]
+        self.kind = route.kind
+        self.is_known = route.is_known
+        query: bytes = scope["query_string"]
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.target = raw_path + b"?" + query if query else raw_path
+        self.head = head
+        self.client = client
+        self.content_length = head.content_length(scope["headers"])
+        self.body = b""
+        self.view = NOTHING_SEEN
+        self.model = ""
+        self.keep_usage_back = False
+
+    def take(self, body: bytes, aliases: Mapping[str, str]) -> None:
+        self.body = body
+        if self.method not in ("POST", "PUT", "PATCH") or self.kind is Kind.OTHER:
+            return
+        if not body and self.kind is Kind.JSON:
+            return  # some calls have none, as `/v1/responses/{id}/cancel`
+        try:
+            self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
+        except Refused:
+            if self.is_known:
+                raise
+            return
+        self.model = aliases.get(self.view.model, self.view.model)
+        self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)
+
+    def has_body(self) -> bool:
+        return bool(self.body) or self.content_length is not None or self.method in ("POST", "PUT", "PATCH")
+
+
+class Proxy:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        turnstile: Turnstile,
+        upstream: Upstream,
+        telemetry: Telemetry,
+        log: Callable[[Record], None] | None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.live: set[Departure] = set()
+        """Requests inside; at shutdown what remains of them is interrupted."""
+        self.draining = False
+        self.log = log
+        self._turnstile = turnstile
+        self._upstream = upstream
+        self._telemetry = telemetry
+        self._loop = asyncio.get_running_loop()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        record = Record(scope["method"], scope["path"], time.perf_counter())
+        relay: Relay | None = None
+        departure = Departure(scope)
+        front = departure.front
+        self.live.add(departure)
+        try:
+            with departure:
+                request = self._request(scope, front, record)
+                snapshot = self.snapshot
+                body = front.whole_body() if front is not None else None
+                if body is None:
+                    body = await read_body(receive, request.content_length, snapshot.max_body_bytes)
+                elif len(body) > snapshot.max_body_bytes:
+                    raise too_large(snapshot.max_body_bytes)
+                record.ready_at = time.perf_counter()
+                request.take(body, snapshot.aliases)
+                record.model = request.view.model
+                departure.watch(receive)
+                relay = Relay(send, front, request.kind, request.keep_usage_back, record, self._charge)
+                tagging = snapshot.tagging
+                if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
+                    request.body = for_priority(request.body, True, None)
+                intent = tagging.intent(
+                    request.client, request.kind, record.path, record.model, request.view.fields
+                )
+                async with self._turnstile.lease(request.model, intent) as lease:
+                    try:
+                        await self._attempt(request, lease, relay, record)
+                    finally:
+                        if record.first_byte_at:
+                            lease.service_seconds = record.first_byte_at - record.attempt_at
+                            lease.usage = record.usage
+        except Refused as refused:
+            await self._refuse(refused, relay, record, departure, receive, send)
+        except (ClientGone, ClientLeft) as gone:
+            record.cause = gone.cause if isinstance(gone, ClientGone) else Cause.CLIENT_LEFT
+            record.outcome = Outcome.OK if record.whole else Outcome.ABORTED
+        except (
+            Exception
+        ):  # the outermost handler: a fault of ours is one request's 500, with its slot given back
+            _logger.exception("a request failed inside the gateway: %r", record.request_id)
+            failed = Refused(Refusal.INTERNAL, "The gateway failed to handle this request")
+            await self._refuse(failed, relay, record, departure, receive, send)
+        finally:
+            self.live.discard(departure)
+            record.ended_at = time.perf_counter()
+            self._telemetry.ended(record)
+            if self.log is not None:
+                self.log(record)
+
+    def _request(self, scope: Any, front: FrontProtocol | None, record: Record) -> Request:
+        if self.draining:
+            raise Refused(Refusal.SHUTTING_DOWN, "The gateway is shutting down")
+        path, method = scope["path"], scope["method"]
+        route = route_of(path, scope.get("raw_path") or path.encode(), method)
+        if route is None:
+            raise Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {path[:200]!r}")
+        headers = scope["headers"]
+        head = front.client_head if front is not None else None
+        if head is None or not head.is_of(headers):
+            head = ClientHead(headers)
+            if front is not None:
+                front.client_head = head
+        record.request_id = head.request_id or _new_request_id()
+        request = Request(scope, route, head, head.client(headers, self.snapshot.tagging))
+        record.route = route.kind
+        if method not in route.methods:
+            raise Refused(
+                Refusal.METHOD_NOT_ALLOWED,
+                f"{method} is not allowed here; {', '.join(sorted(route.methods))} are",
+            )
+        return request
+
+    async def _attempt(self, request: Request, lease: Lease, relay: Relay, record: Record) -> None:
+        """Attempts until one answers, or no backend is left to try."""
+        record.tag = lease.tag
+        record.queue_seconds = lease.queue_seconds
+        record.sent_at = time.perf_counter()
+        router = self._turnstile.router
+
+        def move(verdict: Verdict) -> bool:
+            return self._move(lease, verdict, relay, request)
+
+        while True:
+            if lease.tried:
+                await self._turnstile.resume(lease)
+                record.queue_seconds = lease.queue_seconds
+            backend = lease.backend
+            record.attempt_at = time.perf_counter()
+            record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
+            pool = self._upstream.pool(backend.id)
+            endpoint = pool.endpoint
+            body = request.body
+            if router.fleet.wants_priority(backend) and request.kind in (Kind.CHAT, Kind.COMPLETION):
+                urgency = engine_priority(lease.tag.lane, backend.dialect, backend.flags)
+                body = for_priority(body, "priority" in request.view.fields, urgency)
+            head = request_head(
+                request.method,
+                endpoint.prefix + request.target,
+                endpoint.host_header,
+                request.head.keyless_lines
+                if endpoint.authorization or request.client.tenant.is_authenticated
+                else request.head.lines,
+                len(body) if request.has_body() else None,
+                record.request_id,
+                endpoint.authorization,
+            )
+
+            try:
+                async with Exchange(
+                    pool, head, body, request.method != "HEAD", not request.view.stores
+                ) as answer:
+                    verdict = verdict_of(answer.status)
+                    if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
+                        continue
+                    lease.verdict = await relay.run(answer, lease, move)
+                    if relay.is_stream and lease.verdict in (Verdict.FAULT, Verdict.BACKPRESSURE):
+                        record.outcome = Outcome.CUT
+                    return
+            except Moved:
+                continue
+            except UpstreamFailure as failure:
+                lease.verdict = failure.verdict
+                if isinstance(failure, ConnectFailed):
+                    router.unreachable(backend, self._loop.time())
+                if not move(failure.verdict):
+                    what = _WHAT_FAILED.get(failure.reason, "The engine failed")
+                    raise Refused(failure.reason, f"{what}: {failure}") from failure
+
+    def _charge(self, lease: Lease, tokens: int) -> None:
+        self._turnstile.router.produced(lease, tokens, self._loop.time())
+
+    def _move(self, lease: Lease, verdict: Verdict, relay: Relay, request: Request) -> bool:
+        failed = lease.backend.id
+        moved = self._turnstile.move(lease, verdict, relay.body_started, not request.view.stores)
+        if moved:
+            self._telemetry.retried(failed)
+        return moved
+
+    async def _refuse(
+        self,
+        refused: Refused,
+        relay: Relay | None,
+        record: Record,
+        departure: Departure,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        record.reason = refused.reason
+        if relay is not None and relay.head_sent:
+            record.outcome = Outcome.CUT
+            if relay.is_stream:
+                event = error_event(refused.reason, refused.message)
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            departure.break_off()
+            return
+        record.outcome = Outcome.REFUSED
+        record.status = STATUS_OF[refused.reason]
+        status, headers, body = refusal_answer(refused)
+        record.request_id = record.request_id or _new_request_id()
+        headers.append((b"x-request-id", record.request_id.encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if refused.reason is Refusal.BODY_TOO_LARGE:
+            # The client still writes; closing now would reset the connection and lose it the answer.
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await _linger(receive)
+            body = b""
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+_WHAT_FAILED = {
+    Refusal.BACKEND_UNREACHABLE: "The backend cannot be reached",
+    Refusal.UPSTREAM_FULL: "The backend takes no more connections",
+    Refusal.FIRST_BYTE_TIMEOUT: "The engine did not answer in time",
+    Refusal.GAP_TIMEOUT: "The engine went silent",
+    Refusal.TOTAL_TIMEOUT: "The answer took too long",
+}
+
+
+async def _linger(receive: Receive) -> None:
+    """Read and drop what a client still sends, for a while and up to a bound."""
+    size = 0
+    try:
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while size < _LINGER_BYTES:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+                size += len(message.get("body", b""))
+    except TimeoutError:
+        return

@@ -1,0 +1,242 @@
+"""From an engine's answer to the client: bytes as they are, and what was noticed on their way.
+
+A stream's head is passed on at once, a plain answer's with its first bytes; until the first byte of a body has left, a failed attempt may
+be repeated on another backend and go on under the same head. An answer that an engine cuts, or ends without saying that it is whole,
+reaches the client as an error event (in a stream) and a broken end, never as a normal finish.
+
+`run` returns the attempt's verdict. Raises `UpstreamFailure` where the engine failed, `Refused` where an answer must be broken off.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from gateway.errors import Refused
+from gateway.events import EventReader, Usage, usage_from
+from gateway.front import FrontProtocol
+from gateway.headers import answer_headers
+from gateway.paths import Kind
+from gateway.record import Record
+from gateway.upstream.connection import Connection
+from gateway.upstream.failures import ResponseBroken, UpstreamFailure
+from policies.terms import Refusal, Verdict
+from routing.decision import Lease
+
+Send = Callable[[Any], Awaitable[None]]
+Move = Callable[[Verdict], bool]
+
+_BACKPRESSURE = (429, 503)
+_FAULTS = (500, 502, 504)
+_USAGE_PLAIN = re.compile(
+    rb'"usage":\{"prompt_tokens":(\d{1,15}),"total_tokens":\d{1,15},"completion_tokens":(\d{1,15})'
+    rb'(?:\}|,"prompt_tokens_details":(?:null|\{"cached_tokens":(\d{1,15})[^{}]*\})[,}])'
+)
+"""As vLLM writes it, to the byte; every other form is decoded."""
+_USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_USAGE_TAIL_BYTES = 4096
+PARTS_PER_CHARGE = 32
+
+
+class Moved(Exception):
+    """A stream's first event was the engine's own failure, and the lease has moved: nothing of it has reached the client."""
+
+
+def verdict_of(status: int) -> Verdict:
+    if status < 400:
+        return Verdict.GOOD
+    if status in _BACKPRESSURE:
+        return Verdict.BACKPRESSURE
+    return Verdict.FAULT if status in _FAULTS else Verdict.IGNORED
+
+
+def verdict_of_error(error: dict[str, Any]) -> Verdict:
+    """Of an error event: its `code` is a status as a number; without one the engine is at fault."""
+    code = error.get("code")
+    return verdict_of(code) if isinstance(code, int) and code >= 400 else Verdict.FAULT
+
+
+class Relay:
+    """The client's side of one request over all its attempts."""
+
+    __slots__ = (
+        "_charge",
+        "_front",
+        "_keep_usage_back",
+        "_kind",
+        "_record",
+        "_send",
+        "body_started",
+        "head_sent",
+        "is_stream",
+    )
+
+    def __init__(
+        self,
+        send: Send,
+        front: FrontProtocol | None,
+        kind: Kind,
+        keep_usage_back: bool,
+        record: Record,
+        charge: Callable[[Lease, int], None],
+    ) -> None:
+        """`charge` is told of a stream's parts while they come: about a token each."""
+        self._charge = charge
+        self._send = send
+        self._front = front
+        self._kind = kind
+        self._keep_usage_back = keep_usage_back
+        self._record = record
+        self.head_sent = False
+        self.body_started = False
+        self.is_stream = False
+
+    async def run(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
+        """`move` tries to take the lease to another backend; it is asked for a stream that begins with a failure."""
+        media_type = b""
+        is_encoded = False
+        for name, value in answer.headers:
+            if name == b"content-type":
+                media_type = value.partition(b";")[0].strip().lower()
+            elif name == b"content-encoding":
+                is_encoded = value.lower() != b"identity"
+        if media_type == b"text/event-stream" and answer.status == 200 and not is_encoded:
+            return await self._stream(answer, lease, move)
+        if self.head_sent:
+            raise Refused(
+                Refusal.BACKEND_BROKE, f"The engine failed, and the next one answered {answer.status}"
+            )
+        return await self._plain(answer, lease, media_type == b"application/json" and not is_encoded)
+
+    async def _stream(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
+        record = self._record
+        reader = EventReader(self._keep_usage_back)
+        self.is_stream = record.streamed = True
+        if not self.head_sent:
+            headers = self._head(
+                answer, lease, drop_length=True
+            )  # parts leave as chunks, and one may be kept back
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        send = self._send
+        sink = self._sink(reader, lease)
+        try:
+            while data := await answer.read():
+                passed = reader.feed(data)
+                if not passed:
+                    continue
+                if not self.body_started:
+                    if reader.error is not None and move(verdict_of_error(reader.error)):
+                        raise Moved
+                    record.first_byte_at = time.perf_counter()
+                    self.body_started = True
+                await send({"type": "http.response.body", "body": passed, "more_body": True})
+                if sink is not None:
+                    await answer.pipe(sink)
+            rest = reader.flush()
+            must_finish = self._kind in (Kind.CHAT, Kind.COMPLETION) and reader.error is None
+            if must_finish and not reader.finished:
+                self.body_started = True
+                if rest:
+                    await send({"type": "http.response.body", "body": rest, "more_body": True})
+                raise ResponseBroken("the engine ended its stream without finishing the answer")
+            await send({"type": "http.response.body", "body": rest, "more_body": False})
+        except UpstreamFailure:
+            if held := reader.take_finish():
+                self.body_started = True
+                await send({"type": "http.response.body", "body": held, "more_body": True})
+            raise
+        finally:
+            record.usage = reader.usage
+            if reader.done and reader.error is None:
+                # Whole, even if the client closes before the last byte of the framing.
+                record.whole = True
+                lease.verdict = Verdict.GOOD
+        return Verdict.GOOD if reader.error is None else verdict_of_error(reader.error)
+
+    def _sink(self, reader: EventReader, lease: Lease) -> Callable[[bytes], bool] | None:
+        """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
+        if self._front is None:
+            return None
+        write_part = self._front.part_writer()
+        feed = reader.feed
+        charge = self._charge
+        parts = 0
+
+        def sink(data: bytes) -> bool:
+            nonlocal parts
+            parts += 1
+            if parts == PARTS_PER_CHARGE:
+                charge(lease, parts)
+                parts = 0
+            passed = feed(data)
+            return write_part(passed) if passed else True
+
+        return sink
+
+    async def _plain(self, answer: Connection, lease: Lease, is_json: bool) -> Verdict:
+        data = last = answer.read_nowait() or await answer.read()
+        record = self._record
+        record.first_byte_at = time.perf_counter()
+        self.body_started = True
+        front = self._front
+        headers = self._head(answer, lease, drop_length=False)
+        is_sent = (
+            front is not None
+            and answer.is_drained
+            and front.takes(self._send)
+            and front.write_answer(answer.status, headers, data)
+        )
+        if not is_sent:
+            send = self._send
+            status = answer.status
+            await send(
+                {"type": "http.response.start", "status": status, "headers": headers, "body_follows": True}
+            )
+            while not answer.is_drained:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                data = await answer.read()
+                last = data or last
+            await send({"type": "http.response.body", "body": data, "more_body": False})
+        if is_json and answer.status == 200:
+            record.usage = _usage_of(last)
+        return verdict_of(answer.status)
+
+    def _head(self, answer: Connection, lease: Lease, drop_length: bool) -> list[tuple[bytes, bytes]]:
+        """The headers that the client gets; from here on the answer has begun."""
+        record = self._record
+        headers = answer_headers(answer.headers, drop_length)
+        headers.append((b"x-request-id", record.request_id.encode("latin-1")))
+        headers.append((b"x-headrace-route", route_label(lease)))
+        record.status = answer.status
+        self.head_sent = True
+        return headers
+
+
+def route_label(lease: Lease) -> bytes:
+    tag = lease.tag
+    backend = lease.backend
+    return (
+        f"business={tag.business};length={tag.length};lane={tag.lane};path={tag.path};pool={backend.pool};"
+        f"backend={backend.id};queue_ms={lease.queue_seconds * 1000:.0f};attempts={lease.attempts}"
+    ).encode()
+
+
+def _usage_of(data: bytes) -> Usage | None:
+    """From the end of a plain answer, where engines put it; the last part is enough."""
+    start = data.rfind(b'"usage"', max(0, len(data) - _USAGE_TAIL_BYTES))
+    if start < 0:
+        return None
+    plain = _USAGE_PLAIN.match(data, start)
+    if plain is not None:
+        return Usage(int(plain[1]), int(plain[2]), int(plain[3] or 0))
+    found = _USAGE_OBJECT.match(data, start)
+    if found is None:
+        return None
+    try:
+        return usage_from(orjson.loads(found[1]))
+    except orjson.JSONDecodeError:
+        return None

@@ -1,0 +1,59 @@
+"""Counts and latencies of requests, kept as plain numbers and shown to Prometheus at a scrape.
+
+The client library's counters and histograms take a lock and check their labels at each of five updates per request: 15 % of a request's
+CPU in this gateway, measured. Here one `Series` per label set is found by one dictionary look-up, and a latency costs one bisection. Only
+the event loop's thread updates and reads them, so there is no lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from prometheus_client.core import HistogramMetricFamily
+
+
+class Latency:
+    """One histogram: how often a value fell into each bucket, and the sum."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        cumulated = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip([*map(str, map(float, self._bounds)), "+Inf"], self._counts, strict=True):
+            cumulated += count
+            buckets.append((bound, cumulated))
+        family.add_metric(labels, buckets, self._sum)
+
+
+class PoolSeries:
+    """What is counted per pool."""
+
+    __slots__ = ("cached_tokens", "completion_tokens", "first_byte", "prompt_tokens", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.first_byte = Latency(bounds)
+        self.total = Latency(bounds)
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+
+
+class Series:
+    """One label set of `headrace_requests_total`."""
+
+    __slots__ = ("pool", "requests")
+
+    def __init__(self, pool: PoolSeries) -> None:
+        self.pool = pool
+        self.requests = 0

@@ -1,0 +1,96 @@
+"""From a request's head and body to what the decision core is told of it (`routing.decision.Intent`).
+
+Decides nothing itself: the tenant by `gateway.tenants`, what the client asks for by `policies.hints`, what of it counts by `policies.trust`, the
+business type by `policies.classify`, lane and target by `policies.lanes`, the prompt's size by `gateway.text_size`.
+Made once for each configuration. What a head says is worked out once for the equal heads of a connection (`Client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.business import business_rules
+from gateway.paths import Kind
+from gateway.settings import Settings
+from gateway.tenants import Tenant, Tenants
+from gateway.text_size import request_text, text_size
+from policies.classify import DEFAULT, BusinessType
+from policies.hints import FIELDS, Hints, hints
+from policies.lanes import lane_of, target_seconds
+from policies.terms import BackendId, PoolName
+from policies.trust import trusted_hints
+from routing.decision import Intent
+
+_PROMPTS = (Kind.CHAT, Kind.COMPLETION, Kind.JSON)
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+NO_FIELDS: dict[str, Any] = {}
+
+
+class Client(NamedTuple):
+    """What a request's head says; `tagging` made it."""
+
+    tagging: Tagging
+    tenant: Tenant
+    hints: Hints
+
+
+class Tagging:
+    def __init__(self, settings: Settings) -> None:
+        self.tenants = Tenants(settings.tenants, settings.anonymous)
+        self._rules = business_rules(settings.business_types)
+        self._classifies = bool(settings.business_types)
+
+    def client(self, headers: Sequence[tuple[bytes, bytes]]) -> Client:
+        """`Refused` with a 401 where the key is wrong."""
+        tenant = self.tenants.of(headers)
+        said = trusted_hints(hints(headers), tenant.trust_headers)
+        return Client(self, self.tenants.acting_for(tenant, said.tenant), said)
+
+    def may_set_priority(self, client: Client) -> bool:
+        """Whether the body's `priority` may reach an engine: where clients are told apart, only that of a trusted one."""
+        return client.tenant.trust_headers or len(self.tenants.names) == 1
+
+    def intent(
+        self, client: Client, kind: Kind, path: str, model: str, fields: dict[str, Any] = NO_FIELDS
+    ) -> Intent:
+        """`fields` is the body's JSON object, empty where there is none; `model` as the client named it."""
+        tenant, said = client.tenant, client.hints
+        business = self._business(client, path, model, fields) if self._classifies else DEFAULT
+        asked = said.lane
+        if asked is None and ("service_tier" in fields or "priority" in fields):
+            asked = hints((), {name: fields[name] for name in FIELDS if name in fields}).lane
+        max_tokens = business.max_output_tokens
+        for name in _LIMITS:
+            limit = fields.get(name)
+            if type(limit) is int and limit > 0:
+                max_tokens = limit
+                break
+        pools = business.pools
+        if said.pool:
+            pools = (PoolName(said.pool),)
+        return Intent(
+            business.name,
+            lane_of(asked, business.lane, tenant.default_lane, tenant.max_lane),
+            tenant.name,
+            tenant.weight,
+            target_seconds(said.deadline_ms, business.target_seconds, tenant.trust_headers),
+            text_size(kind, fields) if fields and kind in _PROMPTS else None,
+            max_tokens,
+            fields.get("stream") is True,
+            pools,
+            BackendId(said.backend) if said.backend else None,
+            said.relegate,
+        )
+
+    def _business(self, client: Client, path: str, model: str, fields: dict[str, Any]) -> BusinessType:
+        rules, tenant = self._rules, client.tenant
+        system = text = ""
+        # Named by the client or its tenant: no need to look into the text.
+        is_named = client.hints.business in rules.types or tenant.business_type in rules.types
+        if rules.needs_system and not is_named and fields:
+            system, text = request_text(fields)
+        name, _ = rules.business_of(
+            client.hints.business, tenant.name, tenant.business_type, model, path, system, text
+        )
+        return rules.types[name]

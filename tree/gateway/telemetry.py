@@ -1,0 +1,216 @@
+"""Metrics at `/metrics`, names starting with `headrace_`.
+
+| name | type | labels | meaning |
+|---|---|---|---|
+| requests_total | counter | business lane pool backend route status | requests ended; status is 1xx..5xx, or `none` where the client left before an answer |
+| refusals_total | counter | reason | answers made here instead of by an engine |
+| aborts_total | counter | cause | clients that left or stalled before their answer ended |
+| cut_answers_total | counter | backend | answers that began and could not be finished |
+| retries_total | counter | backend | attempts that failed there and were taken to another backend |
+| tokens_total | counter | pool kind | prompt, cached and completion tokens that engines reported |
+| first_byte_seconds, request_seconds | histogram | pool | from the whole request's arrival to the first byte, to the end |
+| queue_seconds, overhead_seconds | histogram | | waiting for a slot; work of this process before an attempt, waiting left out |
+| requests_in_flight, requests_waiting | gauge | | now |
+| backend_up, backend_in_flight | gauge | backend pool | now |
+| upstream_connections | gauge | backend state | now, busy or idle |
+| upstream_connections_opened_total | counter | backend | since the backend was configured |
+| config_reloads_total | counter | result | reloads, `ok` or `failed` |
+| asyncio_tasks | gauge | | now |
+
+Label values come from the configuration and closed enums, never from a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.record import Outcome, Record
+from gateway.series import Latency, PoolSeries, Series
+from gateway.upstream.client import Upstream
+from policies.terms import Refusal
+from routing.router import Router
+
+_LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
+_OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
+_STATUS_CLASS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_LABELS = ("business", "lane", "pool", "backend", "route", "status")
+
+_Key = tuple[str, str, str, str, str, int]
+
+
+class Telemetry:
+    def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int]]) -> None:
+        """`now_state` gives what the gauges read at a scrape: router, upstream, requests in flight."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that no dashboard reads
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self._refusals = Counter(
+            "headrace_refusals", "Answers made by the gateway", ("reason",), registry=registry
+        )
+        self._aborts = Counter(
+            "headrace_aborts", "Requests whose client did not wait", ("cause",), registry=registry
+        )
+        self._cut = Counter(
+            "headrace_cut_answers", "Answers that could not be finished", ("backend",), registry=registry
+        )
+        self._retries = Counter(
+            "headrace_retries", "Failed attempts taken elsewhere", ("backend",), registry=registry
+        )
+        self._reloads = Counter(
+            "headrace_config_reloads", "Configuration reloads", ("result",), registry=registry
+        )
+        tasks = Gauge("headrace_asyncio_tasks", "Tasks of the event loop", registry=registry)
+        tasks.set_function(lambda: float(len(asyncio.all_tasks())))
+        self.series: dict[_Key, Series] = {}
+        self.pools: dict[str, PoolSeries] = {}
+        self.queue = Latency(_LATENCY_BOUNDS)
+        self.overhead = Latency(_OVERHEAD_BOUNDS)
+        registry.register(_Ended(self))
+        registry.register(_Now(now_state))
+        ProcessCollector(registry=registry)
+
+    def ended(self, record: Record) -> None:
+        tag = record.tag
+        key = (
+            tag.business,
+            tag.lane,
+            record.pool,
+            record.backend,
+            record.route,
+            min(record.status // 100, 5),
+        )
+        series = self.series.get(key)
+        if series is None:
+            series = self._new_series(key)
+        series.requests += 1
+        if record.backend:
+            pool = series.pool
+            ready_at = record.ready_at
+            if record.first_byte_at:
+                pool.first_byte.observe(record.first_byte_at - ready_at)
+            pool.total.observe(record.ended_at - ready_at)
+            if record.queue_seconds:
+                self.queue.observe(record.queue_seconds)
+            # The loop's clock, which times the wait, may be milliseconds behind the record's: never below zero.
+            self.overhead.observe(max(0.0, record.sent_at - ready_at - record.queue_seconds))
+            usage = record.usage
+            if usage is not None:
+                pool.prompt_tokens += usage.prompt
+                pool.cached_tokens += usage.cached
+                pool.completion_tokens += usage.completion
+        if record.outcome is not Outcome.OK:
+            self._count_ending(record)
+
+    def _new_series(self, key: _Key) -> Series:
+        pool = self.pools.get(key[2])
+        if pool is None:
+            pool = self.pools[key[2]] = PoolSeries(_LATENCY_BOUNDS)
+        series = self.series[key] = Series(pool)
+        return series
+
+    def _count_ending(self, record: Record) -> None:
+        if record.outcome is Outcome.ABORTED:
+            self._aborts.labels(record.cause).inc()
+        elif record.outcome is Outcome.CUT:
+            self._cut.labels(record.backend).inc()
+        if record.reason is not None:
+            self.refused(record.reason)
+
+    def refused(self, reason: Refusal) -> None:
+        """An answer of the gateway's own; the front calls it for what never became a request."""
+        self._refusals.labels(reason.value).inc()
+
+    def retried(self, backend: str) -> None:
+        self._retries.labels(backend).inc()
+
+    def reloaded(self, ok: bool) -> None:
+        self._reloads.labels("ok" if ok else "failed").inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Ended(Collector):
+    """The numbers of ended requests, as families."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def collect(self) -> Iterable[Metric]:
+        telemetry = self._telemetry
+        requests = CounterMetricFamily("headrace_requests", "Requests ended", labels=_LABELS)
+        for key, series in telemetry.series.items():
+            business, lane, pool_name, backend, route, status = key
+            status_class = _STATUS_CLASS[status]
+            requests.add_metric((business, lane, pool_name, backend, route, status_class), series.requests)
+        yield requests
+        first_byte = HistogramMetricFamily(
+            "headrace_first_byte_seconds", "To the first byte", labels=("pool",)
+        )
+        total = HistogramMetricFamily("headrace_request_seconds", "To the end", labels=("pool",))
+        tokens = CounterMetricFamily("headrace_tokens", "Tokens engines reported", labels=("pool", "kind"))
+        for name, pool in telemetry.pools.items():
+            if not name:
+                continue  # requests that never reached a pool
+            pool.first_byte.add_to(first_byte, (name,))
+            pool.total.add_to(total, (name,))
+            tokens.add_metric((name, "prompt"), pool.prompt_tokens)
+            tokens.add_metric((name, "cached"), pool.cached_tokens)
+            tokens.add_metric((name, "completion"), pool.completion_tokens)
+        yield from (first_byte, total, tokens)
+        queue = HistogramMetricFamily("headrace_queue_seconds", "Waiting for a slot", labels=())
+        telemetry.queue.add_to(queue, ())
+        overhead = HistogramMetricFamily("headrace_overhead_seconds", "Work before an attempt", labels=())
+        telemetry.overhead.add_to(overhead, ())
+        yield from (queue, overhead)
+
+
+class _Now(Collector):
+    """Gauges that are read off the live objects at a scrape, so nothing has to keep them up to date."""
+
+    def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int]]) -> None:
+        self._now_state = now_state
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # the live objects do not exist yet when this is registered
+
+    def collect(self) -> Iterable[Metric]:
+        router, upstream, in_flight = self._now_state()
+        yield GaugeMetricFamily("headrace_requests_in_flight", "Requests in this process now", in_flight)
+        yield GaugeMetricFamily(
+            "headrace_requests_waiting", "Requests waiting for a slot now", router.waiting
+        )
+        up = GaugeMetricFamily(
+            "headrace_backend_up", "1 if requests are sent there", labels=("backend", "pool")
+        )
+        load = GaugeMetricFamily("headrace_backend_in_flight", "Leases on it now", labels=("backend", "pool"))
+        for backend in router.fleet:
+            labels = (backend.id, backend.pool)
+            up.add_metric(labels, float(backend.is_present()))
+            load.add_metric(labels, backend.in_flight)
+        yield up
+        yield load
+        connections = GaugeMetricFamily(
+            "headrace_upstream_connections", "Connections to engines now", labels=("backend", "state")
+        )
+        opened = CounterMetricFamily(
+            "headrace_upstream_connections_opened", "Connections opened to engines", labels=("backend",)
+        )
+        for id, pool in upstream.pools():
+            connections.add_metric((id, "busy"), pool.busy)
+            connections.add_metric((id, "idle"), pool.idle)
+            opened.add_metric((id,), pool.opened)
+        yield connections
+        yield opened

@@ -1,0 +1,122 @@
+"""Which tenant a request belongs to, by its key.
+
+Decides: the tenant, or a 401. The key is what stands in `Authorization: Bearer`, else in `x-api-key`, else in `api-key`. Without tenants in the
+configuration nobody is asked for a key, every client is `anonymous`, and whatever it sent passes to the engine untouched. With tenants a
+wrong key is refused (the client means to be somebody), and a missing one is `anonymous` where that is allowed.
+Where `is_authenticated`, the key was meant for this gateway: none of `KEY_HEADERS` may be forwarded.
+Settings: `tenants`, `anonymous`.
+
+Secrets: only SHA-256 digests are kept. A digest is looked up by its first 8 bytes and compared as a whole in constant time. What that lookup
+takes may depend on those 8 bytes of the digest of the guess, of which a stranger, without inverting SHA-256, learns nothing about a key;
+and nothing is cached under the keys themselves, since hashing one takes less than a microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+
+from gateway.errors import Refused
+from gateway.settings import AnonymousSettings, TenantSettings
+from policies.lanes import RANK
+from policies.terms import Lane, Refusal
+
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+
+_PREFIX_BYTES = 8
+_BEARER = b"bearer "
+_NONE = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    name: str = "anonymous"
+    weight: float = 1.0
+    max_lane: Lane = Lane.INTERACTIVE
+    default_lane: Lane | None = None
+    trust_headers: bool = False
+    business_type: str = ""
+    is_authenticated: bool = False
+
+
+class Tenants:
+    """Made once for each configuration."""
+
+    def __init__(self, tenants: tuple[TenantSettings, ...], anonymous: AnonymousSettings) -> None:
+        self.anonymous = Tenant(
+            weight=anonymous.weight, max_lane=anonymous.max_lane, trust_headers=anonymous.trust_headers
+        )
+        self.names: frozenset[str] = frozenset(one.name for one in tenants) | {self.anonymous.name}
+        """All that can come out, for the metrics."""
+        self._allows_anonymous = anonymous.allow
+        self._by_name = {one.name: _tenant(one) for one in tenants}
+        self._by_prefix: dict[bytes, tuple[tuple[bytes, Tenant], ...]] = {}
+        for one in tenants:
+            for written in one.key_sha256:
+                digest = bytes.fromhex(written)
+                prefix = digest[:_PREFIX_BYTES]
+                others = self._by_prefix.get(prefix, _NONE)
+                self._by_prefix[prefix] = (*others, (digest, self._by_name[one.name]))
+
+    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant:
+        """The tenant of a request with these headers (lower-case names); `Refused` with a 401 where there is none for it."""
+        if not self._by_name:
+            return self.anonymous
+        key = _key_in([pair for pair in headers if pair[0] in KEY_HEADERS])
+        if not key:
+            if self._allows_anonymous:
+                return self.anonymous
+            raise Refused(
+                Refusal.UNAUTHORIZED, "No API key was given; send it as `Authorization: Bearer <key>`"
+            )
+        digest = sha256(key).digest()
+        for stored, tenant in self._by_prefix.get(digest[:_PREFIX_BYTES], _NONE):
+            if compare_digest(stored, digest):
+                return tenant
+        raise Refused(Refusal.UNAUTHORIZED, "The API key is not valid here")
+
+    def acting_for(self, client: Tenant, name: str) -> Tenant:
+        """Whose share a request of `client` uses that names a tenant: that one's if the client is trusted and there is one of that name.
+
+        What the client may do stays its own: neither its ceiling nor its trust grows.
+        """
+        if not name or not client.trust_headers or name == client.name:
+            return client
+        named = self._by_name.get(name)
+        if named is None:
+            return client
+        return Tenant(
+            name=named.name,
+            weight=named.weight,
+            max_lane=max(client.max_lane, named.max_lane, key=RANK.__getitem__),
+            default_lane=named.default_lane,
+            trust_headers=True,
+            business_type=named.business_type,
+            is_authenticated=client.is_authenticated,
+        )
+
+
+def _tenant(settings: TenantSettings) -> Tenant:
+    return Tenant(
+        name=settings.name,
+        weight=settings.weight,
+        max_lane=settings.max_lane,
+        default_lane=settings.default_lane,
+        trust_headers=settings.trust_headers,
+        business_type=settings.business_type,
+        is_authenticated=True,
+    )
+
+
+def _key_in(pairs: list[tuple[bytes, bytes]]) -> bytes:
+    """The key in headers of `KEY_HEADERS`; empty where there is none. A scheme other than Bearer is none of this gateway's."""
+    keys: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        if name == b"authorization":
+            if value[:7].lower() != _BEARER:
+                continue
+            value = value[7:]
+        keys.setdefault(name, value.strip())
+    return keys.get(b"authorization") or keys.get(b"x-api-key") or keys.get(b"api-key") or b""

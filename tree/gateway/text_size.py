@@ -1,0 +1,237 @@
+"""What is to be counted in a decoded request body, and the text that classification reads.
+
+Knows chat (text, parts, tool definitions and calls, images, audio), completions (text or token ids), embeddings and rerank inputs,
+`/v1/responses` and `/v1/messages`. Other shapes count as nothing and raise nothing: the engine will refuse them. Data inside (an image's
+base64) is never counted as text.
+Cost: no loop over characters; strings are joined and counted in C. Of a text above 2,048 characters sixteen even pieces of 128 stand for
+the whole. Grows with the number of messages and parts, like decoding them did.
+Limits: text that a template adds by itself, retrieved documents and structured-output schemas are not seen; the estimate learns them as
+part of the template. A tool definition nested deeper than 250 levels counts without its text.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import orjson
+
+from gateway.paths import Kind
+from policies.lengths import TextSize
+
+_LETTERS = string.ascii_letters.encode()
+_DIGITS = string.digits.encode()
+_PIECES = 16
+_PIECE_CHARS = 128
+_SAMPLED_ABOVE_CHARS = _PIECES * _PIECE_CHARS
+_UNKNOWN_AUDIO_BYTES = 320_000.0
+"""Of a sound that the engine is to fetch: ten seconds of 16-bit sound at 16 kHz."""
+_VIDEO_IMAGES = 8
+_MAX_DEPTH = 4
+_SYSTEM_ROLES = ("system", "developer")
+_SYSTEM_AMONG_FIRST = 4
+_JSON_INPUTS = (
+    "system", "instructions", "messages", "input", "prompt", "text", "texts", "query", "queries", "documents", "text_1", "text_2",
+)  # fmt: skip
+_INPUTS: dict[Kind, tuple[str, ...]] = {
+    Kind.CHAT: ("messages",),
+    Kind.COMPLETION: ("prompt", "suffix"),
+    Kind.JSON: _JSON_INPUTS,
+}
+
+
+def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
+    """`fields` is the body's JSON object."""
+    found = _Found()
+    for name in _INPUTS.get(kind, ()):
+        value = fields.get(name)
+        if not value:
+            continue
+        if type(value) is str:
+            found.texts.append(value)
+        elif type(value) is list:
+            if name == "messages":
+                found.messages = len(value)
+            found.add_list(value, 0)
+        elif type(value) is dict:
+            found.add_item(value, 0)
+    tools = fields.get("tools")
+    if tools and type(tools) is list and kind is not Kind.COMPLETION:
+        found.tools = len(tools)
+        found.add_json(tools)
+    return found.size()
+
+
+def request_text(fields: dict[str, Any], limit_chars: int = 4096) -> tuple[str, str]:
+    """The system prompt's beginning and the latest user text, each of at most `limit_chars`; of a long user text both ends, on two lines.
+
+    Empty where there is none.
+    """
+    for name in ("messages", "input", "prompt", "query"):
+        value = fields.get(name)
+        if value:
+            break
+    else:
+        value = None
+    system = fields.get("system") or fields.get("instructions")
+    if type(value) is not list:
+        user = value if type(value) is str else ""
+        return _text_of(system, limit_chars)[:limit_chars], _ends(user, limit_chars)
+    if not system:
+        for item in value[:_SYSTEM_AMONG_FIRST]:
+            if type(item) is dict and item.get("role") in _SYSTEM_ROLES:
+                system = item.get("content")
+                break
+    user = ""
+    for item in reversed(value):
+        if type(item) is dict and item.get("role") == "user":
+            user = _text_of(item.get("content"), limit_chars)
+            if user:
+                break
+        elif type(item) is str:
+            user = item
+            break
+    return _text_of(system, limit_chars)[:limit_chars], _ends(user, limit_chars)
+
+
+def _text_of(content: Any, limit_chars: int) -> str:
+    """The text of a string or of parts; of many parts the last ones that are enough."""
+    if type(content) is str:
+        return content
+    if type(content) is not list:
+        return ""
+    texts: list[str] = []
+    chars = 0
+    for part in reversed(content):
+        text = part.get("text") if type(part) is dict else part
+        if type(text) is str:
+            texts.append(text)
+            chars += len(text)
+            if chars > 2 * limit_chars:
+                break
+    texts.reverse()
+    return "\n".join(texts)
+
+
+def _ends(text: str, limit_chars: int) -> str:
+    if len(text) <= limit_chars:
+        return text
+    half = limit_chars // 2
+    return text[: limit_chars - half - 1] + "\n" + text[len(text) - half :]
+
+
+class _Found:
+    """What a walk through one body has come across."""
+
+    __slots__ = ("audio_bytes", "images", "messages", "small_images", "texts", "token_ids", "tools")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.messages = 0
+        self.tools = 0
+        self.images = 0
+        self.small_images = 0
+        self.audio_bytes = 0.0
+        self.token_ids = 0
+
+    def add_list(self, items: list[Any], depth: int) -> None:
+        """Messages, parts, texts, or token ids."""
+        if type(items[0]) is int:
+            self.token_ids += len(items)
+            return
+        texts = self.texts
+        for item in items:
+            if type(item) is dict:
+                content = item.get("content")
+                if type(content) is str and len(item) == 2:  # a role and a text: nearly every message
+                    texts.append(content)
+                else:
+                    self.add_item(item, depth)
+            elif type(item) is str:
+                texts.append(item)
+            elif item and type(item) is list and depth < _MAX_DEPTH:
+                self.add_list(item, depth + 1)
+
+    def add_item(self, item: dict[str, Any], depth: int) -> None:
+        """A message, a part of one, or a call in it."""
+        kind = item.get("type")
+        if type(kind) is str and kind not in ("text", "message", "input_text", "output_text"):
+            self.add_media(kind, item)
+        for name in ("text", "content", "name", "arguments", "output", "function", "tool_calls"):
+            value = item.get(name)
+            if not value:
+                continue
+            if type(value) is str:
+                self.texts.append(value)
+            elif depth < _MAX_DEPTH:
+                if type(value) is list:
+                    self.add_list(value, depth + 1)
+                elif type(value) is dict:
+                    self.add_item(value, depth + 1)
+
+    def add_media(self, kind: str, item: dict[str, Any]) -> None:
+        if kind in ("image_url", "input_image", "image"):
+            holder = item.get("image_url")
+            detail = holder.get("detail") if type(holder) is dict else item.get("detail")
+            if detail == "low":
+                self.small_images += 1
+            else:
+                self.images += 1
+        elif kind == "input_audio":
+            holder = item.get("input_audio")
+            data = holder.get("data") if type(holder) is dict else None
+            self.audio_bytes += len(data) * 0.75 if type(data) is str else _UNKNOWN_AUDIO_BYTES
+        elif kind == "audio_url":
+            self.audio_bytes += _UNKNOWN_AUDIO_BYTES
+        elif kind in ("video_url", "video"):
+            self.images += _VIDEO_IMAGES
+        elif kind == "tool_use":
+            self.add_json(item.get("input"))
+
+    def add_json(self, value: Any) -> None:
+        """Templates print definitions and arguments as JSON."""
+        try:
+            self.texts.append(orjson.dumps(value).decode())
+        except orjson.JSONEncodeError:
+            return
+
+    def size(self) -> TextSize:
+        texts = self.texts
+        text = texts[0] if len(texts) == 1 else "".join(texts)
+        weight = 1.0
+        chars = len(text)
+        if chars > _SAMPLED_ABOVE_CHARS:
+            stride = chars // _PIECES
+            first = (stride - _PIECE_CHARS) // 2
+            text = "".join(
+                [text[i : i + _PIECE_CHARS] for i in range(first, first + _PIECES * stride, stride)]
+            )
+            weight = chars / len(text)
+        wide = accented = 0
+        if text.isascii():
+            ascii_bytes = text.encode("ascii")
+        else:
+            ascii_bytes = text.encode("ascii", "ignore")
+            others = len(text) - len(ascii_bytes)
+            # Of n characters of two bytes and m of three, n + m = others and 2n + 3m the bytes; four bytes count as two wide ones.
+            wide = len(text.encode("utf-8", "surrogatepass")) - len(ascii_bytes) - 2 * others
+            accented = max(others - wide, 0)
+        rest = ascii_bytes.translate(None, _LETTERS)
+        spaces = rest.count(b" ")
+        lines = rest.count(b"\n")
+        digits = len(rest) - len(rest.translate(None, _DIGITS))
+        return TextSize(
+            wide=weight * wide,
+            accented=weight * accented,
+            letters=weight * (len(ascii_bytes) - len(rest)),
+            digits=weight * digits,
+            marks=weight * (len(rest) - spaces - lines - digits),
+            spaces=weight * spaces,
+            lines=weight * lines,
+            messages=self.messages,
+            tools=self.tools,
+            images=self.images,
+            small_images=self.small_images,
+            audio_bytes=self.audio_bytes,
+            token_ids=self.token_ids,
+        )

@@ -1,0 +1,122 @@
+"""What the router is asked and what it answers, and who owns it.
+
+`Intent`: what the gateway knows of a request. `Lease`: the request may run on `backend` now; whoever holds it gives it back with exactly one
+`Router.finish`. `Ticket`: the request waits; it ends by a grant from `Router.pump` or by `Router.cancel`, never by both. `Refusal`: the
+request is not taken, and nothing is owed.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from policies.lengths import TextSize
+from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, TicketId, Verdict
+from routing.fleet import Backend
+
+
+class Intent(NamedTuple):
+    """`lane` is clamped already; `pools` are those that its business type or a trusted client names, in order of preference.
+
+    `size` is what was counted of the prompt, None where there is none that the gateway looks into; `max_tokens` the longest answer
+    to reckon with, None where nothing says.
+    """
+
+    business: str = "default"
+    lane: Lane = Lane.STANDARD
+    tenant: str = "anonymous"
+    weight: float = 1.0
+    target_seconds: float = inf
+    size: TextSize | None = None
+    max_tokens: int | None = None
+    streamed: bool = False
+    pools: tuple[PoolName, ...] = ()
+    backend: BackendId | None = None
+    relegate: bool = False
+    """Rather served late, as batch, than refused for its deadline."""
+
+
+NO_INTENT = Intent()
+
+
+class Line(NamedTuple):
+    """Requests that the same slots can serve wait in one line. `model` is the name that the engine knows, or "" for any."""
+
+    model: str
+    pools: tuple[PoolName, ...]
+    backend: BackendId | None = None
+
+
+class Ticket:
+    """A waiting request; `lease` is one that waits for its next backend."""
+
+    __slots__ = ("arrived", "id", "intent", "lease", "line", "tag")
+
+    def __init__(
+        self, id: TicketId, line: Line, tag: Tag, intent: Intent, arrived: float, lease: Lease | None = None
+    ) -> None:
+        self.id = id
+        self.line = line
+        self.tag = tag
+        self.intent = intent
+        self.arrived = arrived
+        self.lease = lease
+
+    @property
+    def model(self) -> str:
+        return self.line.model
+
+
+class Lease:
+    """One slot on one backend, for as long as the request runs. A retry moves the lease, so it never holds two slots.
+
+    `ticket` is set while a moved lease waits for a slot elsewhere and holds none. `is_trial`: the backend was absent when it was given.
+    The holder sets, before the lease is finished: `verdict`, what the last attempt said of its backend; `service_seconds`, from its dispatch to
+    the first byte of its answer, 0 where there was none; `usage`, tokens as the engine counted them (prompt, completion, cached).
+    """
+
+    __slots__ = (
+        "attempts",
+        "backend",
+        "charged",
+        "intent",
+        "is_trial",
+        "line",
+        "open",
+        "produced",
+        "queue_seconds",
+        "service_seconds",
+        "tag",
+        "ticket",
+        "tried",
+        "usage",
+        "verdict",
+    )
+
+    def __init__(
+        self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, is_trial: bool
+    ) -> None:
+        self.backend = backend
+        self.line = line
+        self.tag = tag
+        self.intent = intent
+        self.queue_seconds = queue_seconds
+        self.attempts = 1
+        self.tried: list[Backend] = []
+        self.open = True
+        self.ticket: Ticket | None = None
+        self.is_trial = is_trial
+        self.verdict = Verdict.IGNORED
+        self.service_seconds = 0.0
+        self.usage: tuple[int, int, int] | None = None
+        self.produced = 0
+        """Output tokens seen so far."""
+        self.charged = tag.cost
+        """Weighted tokens that its flow has paid for it so far."""
+
+    @property
+    def model(self) -> str:
+        return self.line.model
+
+
+Decision = Lease | Ticket | Refusal

@@ -1,0 +1,388 @@
+"""All requests that wait for a slot, and which of them is next.
+
+Order of `head`: emergencies, by deadline; then requests that go before everybody of their line because they have waited once (`first`), by deadline;
+then down the tree of `routing.fair_flows` by `policies.fairness`; inside a flow by deadline. Equal deadlines go by id. One dispatch in
+`starving_every` goes to the starving flow that was not served for longest, where there is one.
+A *line* is a ticket's hashable key of its model and eligible pools. `head` looks only at the lines that it is given, those that a free slot can serve, so
+a request that nobody can take never holds up another line. Service counts over all lines together: who is served on one line comes later on
+the others. Models that share no backends may each have a queue of their own; then their shares are apart.
+Contract: a ticket is pushed once and ends by one `take` or `remove`. `take` charges the predicted cost, except of a `first` one, which was charged when
+it first started; `charge` does for a request that did not wait; `settle` adds what the prediction was wrong by. Who puts a started request back
+gives its charge back first. Emergencies are charged to nobody. Ids are unique; who is put back keeps its id and with it its place.
+Costs: `push`, `take`, `remove` O(log n), `head` O(lines * log n), all amortised. Bounds are asked for with `bound_hit`, not enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, KeysView, Sequence
+from heapq import nlargest
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+from policies.fairness import FairnessRules, QueueBound, bound_hit, due, is_starving, starving_seconds
+from policies.lanes import RANK
+from policies.terms import Lane, Tag, TicketId
+from routing.fair_flows import FlowKey, Flows, comes_before, flow_key
+from routing.fair_tree import Backlog, Line, Requests, Standing
+from routing.queue_view import FlowView, LaneView, QueueView
+
+
+class Waiting(Protocol):
+    """What the queue needs to know of a ticket. None of it changes while it waits; `line` is compared and hashed."""
+
+    @property
+    def id(self) -> TicketId: ...
+
+    @property
+    def tag(self) -> Tag: ...
+
+    @property
+    def line(self) -> Hashable: ...
+
+    @property
+    def arrived(self) -> float: ...
+
+
+T = TypeVar("T", bound=Waiting)
+_LANES = tuple(Lane)
+_RANKS = (1, 2, 3)
+"""Of the lanes in the tree."""
+_SHOWN_FLOWS = 20
+
+
+class Place(Standing, Generic[T]):
+    """A ticket's place in the queue."""
+
+    __slots__ = ("cost", "flow", "leaf", "line", "queue", "rank", "ticket")
+
+    def __init__(
+        self,
+        ticket: T,
+        cost: float,
+        rank: int,
+        flow: FlowKey,
+        line: Line,
+        queue: Requests,
+        leaf: Backlog | None,
+    ) -> None:
+        self.alive = True
+        self.ticket = ticket
+        self.cost = cost
+        self.rank = rank
+        self.flow = flow
+        self.line = line
+        self.queue = queue
+        self.leaf = leaf
+        """`queue` again, where that is in the tree."""
+
+
+class FairQueue(Generic[T]):
+    def __init__(self, rules: FairnessRules) -> None:
+        self._tree = Flows(rules)
+        self._lines: dict[Hashable, Line] = {}
+        self._places: dict[TicketId, Place[T]] = {}
+        self._in_lane = [0] * len(_LANES)
+        self._newest: list[list[Place[T]]] = [[] for _ in _LANES]
+        self._express = [0] * len(_LANES)
+        self._express_cost = [0.0] * len(_LANES)
+        self._express_of: dict[FlowKey, int] = {}
+        self._turn = 0
+        self._since_starving = 0
+        self._taken = self._removed = self._started = self._for_starving = 0
+        self.configure(rules)
+
+    def configure(self, rules: FairnessRules) -> None:
+        self.rules = rules
+        self._tree.configure(rules)
+        self._starving_seconds = [starving_seconds(lane, rules) for lane in _LANES]
+
+    # --- the events -----------------------------------------------------------------------------------------------------------
+
+    def push(self, ticket: T, now: float, first: bool = False) -> None:
+        tag = ticket.tag
+        lane, cost = tag.lane, tag.cost
+        rank = RANK[lane]
+        id = ticket.id
+        assert id not in self._places, "a ticket waits once"
+        line = self._lines.get(ticket.line)
+        if line is None:
+            line = self._lines[ticket.line] = Line(ticket.line)
+        line.waiting += 1
+        self._turn = turn = self._turn + 1
+        flow = (lane, tag.tenant, tag.business)
+        deadline = tag.deadline
+        if deadline == inf:
+            deadline = due(deadline, ticket.arrived, lane, self.rules)
+        leaf: Backlog | None = None
+        queue: Requests
+        if rank and not first:
+            queue = leaf = self._backlog(line, flow, rank, tag.weight, cost, now)
+        else:
+            queue = self._express_queue(line, flow, rank, cost)
+            if first and rank == 0:
+                deadline = -inf  # before the other emergencies
+        place = self._places[id] = Place(ticket, cost, rank, flow, line, queue, leaf)
+        queue.add(deadline, id, turn, place)
+        self._in_lane[rank] += 1
+        if not first:
+            newest = self._newest[rank]
+            newest.append(place)
+            if len(newest) > 2 * self._in_lane[rank] + 16:
+                newest[:] = [one for one in newest if one.alive]
+
+    def remove(self, ticket: T) -> bool:
+        """Whether it was still waiting."""
+        place = self._places.get(ticket.id)
+        if place is None or place.ticket is not ticket:
+            return False
+        self._leave(place)
+        self._removed += 1
+        return True
+
+    def head(self, lines: Iterable[Hashable], now: float, lanes: Container[Lane] | None = None) -> T | None:
+        """The next of these lines, and of these lanes where given. Nothing that could be seen changes by asking."""
+        found: list[Line] = []
+        starving = False
+        for key in lines:
+            line = self._lines.get(key)
+            if line is not None:
+                found.append(line)
+                if now >= line.quiet_until:
+                    starving = True
+        if not found:
+            return None
+        if self._express_of:
+            for rank, lane in enumerate(_LANES):
+                if self._express[rank] and (lanes is None or lane in lanes):
+                    queues = [queue for line in found if (queue := line.express[rank]) is not None]
+                    if queues:
+                        return self._first_of(queues)
+        if starving and self._since_starving >= self.rules.starving_every - 1:
+            flow = self._starving(found, now, lanes)
+            if flow is not None:
+                return self._first_of([flow])
+        rank = self._next_lane(found, lanes)
+        if rank == 0:
+            return None
+        backlogs = [backlog for line in found if (backlog := line.lanes[rank]) is not None]
+        if len(backlogs) == 1:
+            return self._places[backlogs[0].first_child().first_child().first()[1]].ticket
+        for _ in ("tenant", "business type"):
+            best = backlogs[0].first_child()
+            for backlog in backlogs:
+                child = backlog.first_child()
+                if (child.node.service, child.turn) < (best.node.service, best.turn):
+                    best = child
+            of_line = best.node.lines
+            backlogs = [backlog for line in found if (backlog := of_line.get(line)) is not None]
+        return self._first_of(backlogs)
+
+    def take(self, ticket: T, now: float) -> None:
+        """It is dispatched."""
+        place = self._places[ticket.id]
+        leaf = place.leaf
+        if leaf is not None:
+            self._since_starving += 1
+            due_turn = self._since_starving >= self.rules.starving_every
+            starving = due_turn and is_starving(now - leaf.since, _LANES[place.rank], self.rules)
+            if starving:
+                self._since_starving = 0
+                self._for_starving += 1
+            leaf.since = now
+            leaf.node.dispatched(place.cost, now, not starving, self.rules)
+        self._leave(place)
+        self._taken += 1
+
+    def charge(self, tag: Tag, now: float) -> None:
+        """A request started without waiting."""
+        self._started += 1
+        self._tree.started(tag, now)
+
+    def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
+        """What a request has consumed beyond what was charged for it so far; negative where it is less."""
+        self._turn = self._tree.trued_up(tag, difference_cost, now, self._turn)
+
+    # --- what waits -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        return len(self._places)
+
+    def waiting_in_lane(self, lane: Lane) -> int:
+        return self._in_lane[RANK[lane]]
+
+    def waiting_of_flow(self, tag: Tag) -> int:
+        flow = flow_key(tag)
+        node = self._tree.find(flow)
+        return self._express_of.get(flow, 0) + (node.waiting if node is not None else 0)
+
+    def waiting_in_line(self, line: Hashable) -> int:
+        found = self._lines.get(line)
+        return found.waiting if found is not None else 0
+
+    def has_waiting(self, line: Hashable) -> bool:
+        return line in self._lines
+
+    def tickets(self) -> list[T]:
+        """All that wait, in the order in which they were pushed."""
+        return [place.ticket for place in self._places.values()]
+
+    def lines(self) -> KeysView[Hashable]:
+        """Those with something waiting. A live view: copy it before anything changes."""
+        return self._lines.keys()
+
+    def bound_hit(self, tag: Tag) -> QueueBound | None:
+        """Which bound one more with this tag would exceed."""
+        return bound_hit(
+            self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], len(self._places), self.rules
+        )
+
+    def newest_of_lowest_lane(self) -> T | None:
+        """Who makes room for somebody of a higher lane: the last that was pushed, never one that goes first."""
+        for newest in reversed(self._newest):
+            while newest and not newest[-1].alive:
+                newest.pop()
+            if newest:
+                return newest[-1].ticket
+        return None
+
+    def cost_waiting(self, lane: Lane) -> float:
+        """Of this lane and the more urgent ones."""
+        upto = RANK[lane] + 1
+        return sum(self._express_cost[:upto]) + sum([node.cost for node in self._tree.lanes[1:upto]])
+
+    def cost_ahead(self, tag: Tag) -> float:
+        """What is predicted to be dispatched before a newcomer with this tag.
+
+        A prediction over all lines together: without deadlines inside the flow, without what others have in credit, and without who comes later.
+        """
+        if tag.lane is Lane.EMERGENCY:
+            return self._express_cost[0]
+        return sum(self._express_cost) + self._tree.cost_ahead(tag)
+
+    def snapshot(self) -> QueueView:
+        flows = dict(self._tree.waiting())
+        for flow, waiting in self._express_of.items():
+            flows[flow] = flows.get(flow, 0) + waiting
+        most = nlargest(_SHOWN_FLOWS, flows.items(), key=lambda item: item[1])
+        costs = [self._express_cost[0]]
+        costs += [self._express_cost[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
+        return QueueView(
+            len(self._places),
+            len(self._lines),
+            len(self._tree),
+            tuple(map(LaneView, _LANES, self._in_lane, costs)),
+            tuple(FlowView(*flow, waiting) for flow, waiting in most),
+            self._taken,
+            self._removed,
+            self._started,
+            self._for_starving,
+        )
+
+    # --- inside ---------------------------------------------------------------------------------------------------------------
+
+    def _express_queue(self, line: Line, flow: FlowKey, rank: int, cost: float) -> Requests:
+        self._express[rank] += 1
+        self._express_cost[rank] += cost
+        self._express_of[flow] = self._express_of.get(flow, 0) + 1
+        queue = line.express[rank]
+        if queue is None:
+            queue = line.express[rank] = Requests()
+        return queue
+
+    def _backlog(
+        self, line: Line, flow: FlowKey, rank: int, weight: float, cost: float, now: float
+    ) -> Backlog:
+        """The flow's part of the line, with one request more counted in the tree."""
+        tree = self._tree
+        leaf, lane = tree.node(flow, rank, weight, now), tree.lanes[rank]
+        tenant = leaf.parent
+        assert tenant is not None
+        backlog = leaf.lines.get(line)
+        if backlog is None:
+            of_lane, of_tenant = line.lanes[rank], tenant.lines.get(line)
+            if not leaf.waiting:
+                tree.begins(flow, leaf, of_tenant, of_lane, now)
+            if of_lane is None:
+                of_lane = line.lanes[rank] = lane.lines[line] = Backlog(lane, None, now)
+            if of_tenant is None:
+                of_tenant = tenant.lines[line] = Backlog(tenant, of_lane, now)
+                of_tenant.joins(self._turn)
+            backlog = leaf.lines[line] = Backlog(leaf, of_tenant, now)
+            backlog.joins(self._turn)
+            line.begins(backlog, rank, self._turn, now + self._starving_seconds[rank])
+        leaf.gain()
+        leaf.cost += cost
+        tenant.cost += cost
+        lane.cost += cost
+        return backlog
+
+    def _leave(self, place: Place[T]) -> None:
+        line, rank, cost, leaf = place.line, place.rank, place.cost, place.leaf
+        place.alive = False
+        del self._places[place.ticket.id]
+        del place.ticket  # entries that are dropped later must not keep it
+        self._in_lane[rank] -= 1
+        if not self._in_lane[rank]:
+            self._newest[rank].clear()
+        if leaf is None:
+            self._leave_express(place)
+        else:
+            node = leaf.node
+            tenant = node.parent
+            assert tenant is not None
+            node.cost -= cost
+            tenant.cost -= cost
+            self._tree.lanes[rank].cost -= cost
+            node.lose()
+            if not node.waiting:
+                self._tree.ends(place.flow, node)
+            if leaf.lost_one(line):
+                line.lanes[rank] = None
+        line.waiting -= 1
+        if not line.waiting:
+            del self._lines[line.key]
+
+    def _leave_express(self, place: Place[T]) -> None:
+        rank, flow, queue = place.rank, place.flow, place.queue
+        self._express[rank] -= 1
+        self._express_cost[rank] = self._express_cost[rank] - place.cost if self._express[rank] else 0.0
+        self._express_of[flow] -= 1
+        if not self._express_of[flow]:
+            del self._express_of[flow]
+        queue.members -= 1
+        if queue.members:
+            queue.sweep()
+        else:
+            place.line.express[rank] = None
+
+    def _first_of(self, queues: Sequence[Requests]) -> T:
+        first = queues[0].first() if len(queues) == 1 else min([queue.first() for queue in queues])
+        return self._places[first[1]].ticket
+
+    def _next_lane(self, lines: list[Line], lanes: Container[Lane] | None) -> int:
+        """The rank of the lane that is next in the tree, 0 if there is none."""
+        rank, nodes = 0, self._tree.lanes
+        for one in _RANKS:
+            for line in lines:
+                if line.lanes[one] is not None:
+                    if (lanes is None or _LANES[one] in lanes) and (
+                        rank == 0 or comes_before(nodes[one], nodes[rank])
+                    ):
+                        rank = one
+                    break
+        return rank
+
+    def _starving(self, lines: list[Line], now: float, lanes: Container[Lane] | None) -> Backlog | None:
+        """The flow that has starved for longest beyond what its lane allows."""
+        worst, found = now, None
+        for line in lines:
+            line.quiet_until = inf
+            for rank in _RANKS:
+                flow = line.longest_unserved(rank)
+                if flow is not None:
+                    starves_at = flow.since + self._starving_seconds[rank]
+                    line.quiet_until = min(line.quiet_until, starves_at)
+                    if starves_at <= worst and (lanes is None or _LANES[rank] in lanes):
+                        worst, found = starves_at, flow
+        return found

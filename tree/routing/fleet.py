@@ -1,0 +1,337 @@
+"""Every backend the gateway knows: its pool, window, models, health and requests in flight.
+
+State only; the rules are `policies.absence` (how long an unreachable backend is left alone), `policies.least_time` (in which order they are
+used) and `policies.pool_choice` (which pools take what). A `Group` is a pool's backends that serve one model, in order of load; so the best one
+is found without looking at all of them. Whatever an order depends on is changed here, and the groups are told in the same step.
+A backend that a new configuration no longer names is *retired*: it gets nothing new, and lives on in its leases alone until the last
+one ends. One that is named again later starts anew.
+Bounds: one record per configured backend; one group per pool and model that a backend reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
+from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.gathering import GatheringRules
+from policies.least_time import load_key
+from policies.pool_choice import PoolFacts
+from policies.terms import BackendId, Lane, PoolName
+from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
+from routing.idle_order import IdleOrder
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlan:
+    """What the configuration says of one backend. `window` is in requests, None for unbounded; `adaptive` lets it move."""
+
+    id: BackendId
+    pool: PoolName
+    window: int | None = None
+    adaptive: WindowRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What the configuration says of one pool; `gathering` None gathers nothing."""
+
+    facts: PoolFacts
+    gathering: GatheringRules | None = None
+    engine_priority: bool = False
+
+
+class Pool:
+    """`capacity` is the sum of the windows of its usable backends, infinite where one has none; `in_flight` the slots of these in use.
+
+    So a backend that is absent, or holds more than a window that shrank, hides no free slot of another.
+    """
+
+    __slots__ = (
+        "backends",
+        "capacity",
+        "engine_priority",
+        "gathering",
+        "in_flight",
+        "in_flight_emergency",
+        "name",
+    )
+
+    def __init__(self, name: PoolName) -> None:
+        self.name = name
+        self.gathering: GatheringRules | None = None
+        self.engine_priority = False
+        self.backends: list[Backend] = []
+        self.capacity = 0.0
+        self.in_flight = 0
+        self.in_flight_emergency = 0
+
+    @property
+    def saturation(self) -> float:
+        return self.in_flight / self.capacity if self.capacity else 1.0
+
+
+class Backend:
+    __slots__ = (
+        "absence",
+        "adaptive",
+        "control",
+        "dialect",
+        "flags",
+        "groups",
+        "id",
+        "in_flight",
+        "in_flight_emergency",
+        "is_blocked",
+        "models",
+        "pool",
+        "probe_failures",
+        "report",
+        "window",
+    )
+
+    def __init__(self, plan: BackendPlan) -> None:
+        self.id = plan.id
+        self.pool = plan.pool
+        self.window = plan.window
+        self.adaptive: WindowRules | None = None
+        self.control: Window | None = None
+        """The state of an adaptive window."""
+        self.models: frozenset[str] | None = None
+        """Names this engine serves; None until it has told."""
+        self.in_flight = 0
+        self.in_flight_emergency = 0
+        self.absence: Absence = PRESENT
+        self.is_blocked = False
+        """Absent, and its time is not over."""
+        self.probe_failures = 0
+        self.groups: list[Group] = []
+        self.dialect = Dialect.UNKNOWN
+        self.flags = EngineFlags()
+        self.report: EngineReport | None = None
+        """What the engine said of its own load, last."""
+
+    def is_present(self) -> bool:
+        return self.absence is PRESENT
+
+    def adapt(self, plan: BackendPlan) -> None:
+        """Take over its window; one that moves by the same rules stays where it is."""
+        if plan.adaptive is None:
+            self.adaptive = self.control = None
+            self.window = plan.window
+        elif plan.adaptive != self.adaptive:
+            self.adaptive, self.control = plan.adaptive, started(plan.adaptive)
+            self.window = int(self.control.limit)
+
+    def __repr__(self) -> str:
+        return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
+
+
+class Group:
+    """The backends of one pool that serve one model; one that has not told its models may serve it."""
+
+    __slots__ = ("members", "order", "pool")
+
+    def __init__(self, pool: Pool, members: tuple[Backend, ...]) -> None:
+        self.pool = pool
+        self.members = members
+        self.order = IdleOrder(_key_of, members)
+        for backend in members:
+            backend.groups.append(self)
+
+    def usable(self, tried: Sequence[Backend]) -> int:
+        """How many of them may be used now, full ones included."""
+        return sum(not backend.is_blocked and backend not in tried for backend in self.members)
+
+
+def _key_of(backend: Backend) -> float:
+    return inf if backend.is_blocked else load_key(backend.in_flight, backend.window, 1.0)
+
+
+class Fleet:
+    def __init__(self, absence_rules: AbsenceRules) -> None:
+        self.absence_rules = absence_rules
+        self.pools: dict[PoolName, Pool] = {}
+        self._backends: dict[BackendId, Backend] = {}
+        self._groups: dict[tuple[PoolName, str], Group] = {}
+        self._absent: set[Backend] = set()
+
+    def __iter__(self) -> Iterator[Backend]:
+        return iter(self._backends.values())
+
+    def get(self, backend_id: BackendId) -> Backend | None:
+        return self._backends.get(backend_id)
+
+    def configure(self, plans: Iterable[BackendPlan], pools: Iterable[PoolPlan] = ()) -> list[Backend]:
+        """Make the fleet what the plans say; a backend that stays keeps its state. Returns the retired ones."""
+        wanted = {plan.id: plan for plan in plans}
+        retired = [backend for id, backend in self._backends.items() if id not in wanted]
+        kept, known = self._backends, self.pools
+        self._backends, self.pools = {}, {}
+        for plan in pools:
+            pool = self.pools[plan.facts.name] = known.get(plan.facts.name) or Pool(plan.facts.name)
+            pool.gathering, pool.engine_priority = plan.gathering, plan.engine_priority
+        for backend_plan in wanted.values():
+            name = backend_plan.pool
+            if name not in self.pools:
+                self.pools[name] = known.get(name) or Pool(name)
+        for pool in self.pools.values():
+            pool.backends = []
+        for backend in retired:
+            backend.groups = []
+        for id, backend_plan in wanted.items():
+            backend = kept.get(id) or Backend(backend_plan)
+            backend.pool = backend_plan.pool
+            backend.adapt(backend_plan)
+            self._backends[id] = backend
+            self.pools[backend.pool].backends.append(backend)
+        self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
+        self._forget_groups()
+        for pool in self.pools.values():
+            self._measure(pool)
+        return retired
+
+    def learn_models(self, backend: Backend, models: frozenset[str]) -> None:
+        if models != backend.models:
+            backend.models = models
+            self._forget_groups()
+
+    def serving(self, model: str) -> tuple[Backend, ...]:
+        """Backends that serve `model` ("" = any), healthy or not."""
+        return tuple(backend for backend in self._backends.values() if _may_serve(backend, model))
+
+    def is_told(self, model: str) -> bool:
+        return any(backend.models is not None and model in backend.models for backend in self)
+
+    def group(self, name: PoolName, model: str) -> Group | None:
+        """None where the pool has no backend for `model`."""
+        found = self._groups.get((name, model))
+        if found is not None:
+            return found
+        pool = self.pools.get(name)
+        members = () if pool is None else tuple(one for one in pool.backends if _may_serve(one, model))
+        if pool is None or not members:
+            return None
+        group = Group(pool, members)
+        # A name that no engine has told is a client's string: keeping it would let clients grow the table.
+        if not model or self.is_told(model):
+            self._groups[name, model] = group
+        else:
+            for backend in members:
+                backend.groups.remove(group)
+        return group
+
+    def wants_priority(self, backend: Backend) -> bool:
+        pool = self.pools.get(backend.pool)
+        return pool is not None and pool.engine_priority
+
+    # --- slots ----------------------------------------------------------------------------------------------------------------
+
+    def take(self, backend: Backend, lane: Lane, now: float) -> None:
+        """A slot of it, and with an absent one its one trial: the next comes after that one's verdict or another pause."""
+        if backend.absence is not PRESENT:
+            backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
+            self._block(backend)
+        self._count(backend, lane, 1)
+
+    def give_back(self, backend: Backend, lane: Lane) -> None:
+        self._count(backend, lane, -1)
+
+    def _count(self, backend: Backend, lane: Lane, by: int) -> None:
+        used = _slots_used(backend)
+        backend.in_flight += by
+        if lane is Lane.EMERGENCY:
+            backend.in_flight_emergency += by
+        for group in backend.groups:
+            group.order.changed(backend)
+        # A retired backend's slots are nobody's any more.
+        if self._backends.get(backend.id) is backend:
+            pool = self.pools[backend.pool]
+            pool.in_flight += _slots_used(backend) - used
+            if lane is Lane.EMERGENCY and not backend.is_blocked:
+                pool.in_flight_emergency += by
+
+    # --- windows --------------------------------------------------------------------------------------------------------------
+
+    def served(self, backend: Backend, service_seconds: float, now: float) -> None:
+        """A request ended well, and its slot is still counted."""
+        if backend.adaptive is not None and backend.control is not None:
+            control = sampled(backend.control, service_seconds, backend.in_flight, now, backend.adaptive)
+            self._control(backend, control)
+
+    def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
+        backend.report = report
+        if backend.adaptive is not None and backend.control is not None:
+            control = reported(backend.control, report.waiting, report.kv_usage, now, backend.adaptive)
+            self._control(backend, control)
+
+    def pushed_back(self, backend: Backend, now: float) -> None:
+        """The engine said that it is full."""
+        if backend.adaptive is not None and backend.control is not None:
+            self._control(backend, pushed_back(backend.control, now, backend.adaptive))
+
+    def _control(self, backend: Backend, control: Window) -> None:
+        backend.control = control
+        window = int(control.limit)
+        if window != backend.window:
+            backend.window = window
+            self._measure_of(backend)
+
+    # --- health ---------------------------------------------------------------------------------------------------------------
+
+    def mark_unreachable(self, backend: Backend, now: float) -> None:
+        backend.absence = after_failure(backend.absence, now, self.absence_rules)
+        if self._backends.get(backend.id) is backend:
+            self._absent.add(backend)
+        self._block(backend)
+
+    def mark_reachable(self, backend: Backend) -> None:
+        backend.absence = PRESENT
+        backend.probe_failures = 0
+        self._absent.discard(backend)
+        if backend.is_blocked:
+            backend.is_blocked = False
+            self._measure_of(backend)
+
+    def pass_time(self, now: float) -> None:
+        """Whose pause is over may be tried."""
+        for backend in self._absent:
+            if backend.is_blocked and not backend.absence.blocks(now):
+                backend.is_blocked = False
+                self._measure_of(backend)
+
+    def _block(self, backend: Backend) -> None:
+        if not backend.is_blocked:
+            backend.is_blocked = True
+            self._measure_of(backend)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------------
+
+    def _measure_of(self, backend: Backend) -> None:
+        for group in backend.groups:
+            group.order.changed(backend)
+        if (pool := self.pools.get(backend.pool)) is not None:
+            self._measure(pool)
+
+    def _measure(self, pool: Pool) -> None:
+        usable = [backend for backend in pool.backends if not backend.is_blocked]
+        pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
+        pool.in_flight = sum(map(_slots_used, usable))
+        pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
+
+    def _forget_groups(self) -> None:
+        self._groups.clear()
+        for backend in self._backends.values():
+            backend.groups = []
+
+
+def _slots_used(backend: Backend) -> int:
+    if backend.is_blocked:
+        return 0
+    return backend.in_flight if backend.window is None else min(backend.in_flight, backend.window)
+
+
+def _may_serve(backend: Backend, model: str) -> bool:
+    return not model or backend.models is None or model in backend.models

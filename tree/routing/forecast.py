@@ -1,0 +1,115 @@
+"""What the near future looks like: how long an attempt takes, how long a place in the queue waits, how much is served per second.
+
+State of `policies.service_times` per (pool, business type, streamed or not) and of `policies.drain` for the whole queue.
+Bounds: one record per configured pool and business type, twice; `MAX_FLOWS` flows, those that began to wait last.
+Limits: one drain rate for all lines: where a fleet serves models that share no backend, a busy model's rate speaks for an idle one's.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from policies.drain import (
+    UNMEASURED,
+    Drain,
+    DrainRules,
+    backlog_began,
+    cost_per_second,
+    finished,
+    predicted_wait_seconds,
+    requests_per_second,
+    retry_after_seconds,
+)
+from policies.service_times import UNSEEN, ServiceTime, ServiceTimeRules, after_service, predicted_seconds
+from policies.terms import PoolName, Tag
+
+_GOLDEN = 0.618033988749895
+_RATE_SHARE = 0.3
+MAX_FLOWS = 1024
+
+
+_Flow = tuple[str, str, str, tuple[PoolName, ...]]
+"""Lane, tenant, business type and pools: who waits for the same slots with the same share."""
+
+
+class Forecast:
+    def __init__(self) -> None:
+        self._service_rules = ServiceTimeRules()
+        self._drain_rules = DrainRules()
+        self._services: dict[tuple[PoolName, str, bool], ServiceTime] = {}
+        self._drain = UNMEASURED
+        self._flow_rules = DrainRules(time_constant_seconds=1.0)
+        self._flows: OrderedDict[_Flow, Drain] = OrderedDict()
+        self._spread = 0.0
+        self._second = 0.0
+        self._ended = 0
+        self.served_per_second = 0.0
+        """Requests that ended, over the last seconds."""
+
+    def service_seconds(
+        self, pool: PoolName, tag: Tag, deviations: float = 0.0, unknown: float = 0.0
+    ) -> float:
+        """From dispatch to the first byte; `unknown` as long as too little was seen."""
+        known = self._services.get((pool, tag.business, tag.streamed))
+        if known is None:
+            return unknown
+        return predicted_seconds(known, deviations, unknown, self._service_rules)
+
+    def wait_seconds(self, cost_ahead: float, somebody_waits: bool, now: float) -> float | None:
+        """None while the rate is not known. Where nobody waits time says nothing against the rate."""
+        at = now if somebody_waits else self._drain.at
+        return predicted_wait_seconds(cost_ahead, cost_per_second(self._drain, at, self._drain_rules))
+
+    def retry_after(self, wait_seconds: float, budget_seconds: float) -> int:
+        """Spread evenly by a sequence in place of chance, so that refused clients do not come back together."""
+        self._spread = (self._spread + _GOLDEN) % 1.0
+        return retry_after_seconds(wait_seconds, budget_seconds, self._spread)
+
+    def wait_of(
+        self, tag: Tag, flow_waiting: int, cost_ahead: float, somebody_waits: bool, now: float
+    ) -> float | None:
+        """How long a newcomer waits: by the rate at which its own flow is served while it has to wait, else by the fleet's."""
+        drain = self._flows.get(_flow_of(tag))
+        if drain is not None:
+            rate = requests_per_second(drain, now if flow_waiting else drain.at, self._flow_rules)
+            if rate is not None:
+                return predicted_wait_seconds(flow_waiting + 1.0, rate)
+        return self.wait_seconds(cost_ahead, somebody_waits, now)
+
+    def flow_began(self, tag: Tag, now: float) -> None:
+        """The first of a flow began to wait."""
+        key = _flow_of(tag)
+        self._flows[key] = backlog_began(self._flows.pop(key, UNMEASURED), now, self._flow_rules)
+        if len(self._flows) > MAX_FLOWS:
+            self._flows.popitem(last=False)
+
+    def flow_served(self, tag: Tag, now: float) -> None:
+        """One of a flow was dispatched after it had waited."""
+        key = _flow_of(tag)
+        drain = self._flows.get(key)
+        if drain is not None:
+            self._flows[key] = finished(drain, now, tag.cost, self._flow_rules)
+
+    def queue_began(self, now: float) -> None:
+        self._drain = backlog_began(self._drain, now, self._drain_rules)
+
+    def served(self, pool: PoolName, tag: Tag, service_seconds: float) -> None:
+        key = (pool, tag.business, tag.streamed)
+        known = self._services.get(key, UNSEEN)
+        self._services[key] = after_service(known, service_seconds, self._service_rules)
+
+    def ended(self, cost: float, somebody_waits: bool, now: float) -> None:
+        if somebody_waits:
+            self._drain = finished(self._drain, now, cost, self._drain_rules)
+        self._ended += 1
+        elapsed = now - self._second
+        if elapsed >= 1.0:
+            rate = self._ended / elapsed
+            # A long pause says more than many busy seconds.
+            share = _RATE_SHARE if elapsed < 2.0 else 1.0
+            self.served_per_second += share * (rate - self.served_per_second)
+            self._second, self._ended = now, 0
+
+
+def _flow_of(tag: Tag) -> _Flow:
+    return tag.lane, tag.tenant, tag.business, tag.pools

@@ -1,0 +1,86 @@
+"""The backends of one line in order of load, so that the best is found without looking at all of them.
+
+State only: the order itself is the `key_of` that the owner gives (`policies.least_time`); smaller is better, infinite is not to be used.
+Contract: whoever changes what a key depends on (a slot taken or given back, a window, a slowdown, an absence) calls `changed` in the same step.
+`best` changes nothing. Among equal keys the one that was changed longest ago is first, so that an idle fleet is used in turn.
+How: a heap with lazy deletion. `changed` pushes a new entry, and only a member's last entry is valid; what is no longer valid is dropped when it
+comes to the top, and all of it when the heap has grown to `_SLACK` times the members. So `changed` and `best` are O(log n) amortised, plus
+O(x log n) for x excluded members that stand before the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Generic, TypeVar
+
+Member = TypeVar("Member")
+
+_SLACK = 4
+_Entry = tuple[float, int, Member]
+
+
+class IdleOrder(Generic[Member]):
+    def __init__(self, key_of: Callable[[Member], float], members: Iterable[Member] = ()) -> None:
+        """`members` are told apart as dictionary keys are; their order is that of equals at the start."""
+        self._key_of = key_of
+        self._turn = 0
+        self._valid: dict[Member, int] = {}
+        """The turn of each member's valid entry; it has none in the heap while its key is infinite."""
+        self._heap: list[_Entry[Member]] = []
+        for member in members:
+            self.add(member)
+
+    def __len__(self) -> int:
+        return len(self._valid)
+
+    def __contains__(self, member: Member) -> bool:
+        return member in self._valid
+
+    @property
+    def entries(self) -> int:
+        """Valid and stale: at most `_SLACK` for each member, and a few."""
+        return len(self._heap)
+
+    def add(self, member: Member) -> None:
+        """A new member, or the same as `changed`."""
+        self._valid[member] = 0
+        self.changed(member)
+
+    def remove(self, member: Member) -> None:
+        self._valid.pop(member, None)
+
+    def changed(self, member: Member) -> None:
+        """Nothing, where it is no member: a backend that was retired still gives slots back."""
+        valid = self._valid
+        if member not in valid:
+            return
+        turn = self._turn = self._turn + 1
+        valid[member] = turn
+        key = self._key_of(member)
+        if key != inf:
+            heap = self._heap
+            heappush(heap, (key, turn, member))
+            if len(heap) > _SLACK * len(valid) + 16:
+                self._heap = [entry for entry in heap if valid.get(entry[2]) == entry[1]]
+                heapify(self._heap)
+
+    def best(self, exclude: Collection[Member] = ()) -> Member | None:
+        """The member with the smallest key that is not in `exclude`, or None where there is none with a finite key."""
+        heap, valid = self._heap, self._valid
+        passed: list[_Entry[Member]] = []
+        found: Member | None = None
+        while heap:
+            top = heap[0]
+            member = top[2]
+            if valid.get(member) != top[1]:
+                heappop(heap)
+            elif exclude and member in exclude:
+                passed.append(heappop(heap))
+            else:
+                found = member
+                break
+        for entry in passed:
+            heappush(heap, entry)
+        return found

@@ -1,0 +1,374 @@
+"""The decision core: a request arrives, runs, moves, ends; a slot is free; a backend comes or goes.
+
+Every method is one synchronous step: a decision and its bookkeeping are never apart, so there are no locks and no lost updates.
+After any event that may free a slot (`finish`, `cancel`, `configure`, a backend's return), after an arrival that waits, and at `look_at`, the
+caller calls `pump` and hands out its grants.
+
+A request is tagged (`tagger`), tried on the pools that may take it (`slots`), else queued (`fair_queue`) if it can still meet its deadline
+(`forecast`). After each pump no slot is free that a waiting request may use; so one that arrives and finds a slot overtakes nobody.
+
+Settings: `Rules` below. Counters are kept by whoever drives the router.
+Limits: per process, not shared between gateways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from policies.absence import AbsenceRules
+from policies.cost import OUTPUT_WEIGHT, weighted_tokens
+from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.emergency import ReserveRules
+from policies.fairness import FairnessRules, QueueBound
+from policies.lanes import RANK
+from policies.pool_choice import PoolFacts
+from policies.retries import RetryRules, may_retry
+from policies.retry_budget import NO_RETRIES, RetryBudgetRules, after_retry
+from policies.shedding import SheddingRules, admit
+from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
+from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
+from routing.fair_queue import FairQueue
+from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
+from routing.forecast import Forecast
+from routing.slots import Slots
+from routing.tagger import Tagger, TaggerRules
+
+Grant = Lease | Refusal
+_LIVE_TOKENS = 32
+"""How often the tokens of a running answer are charged beyond what was expected."""
+_ADMIT_DEVIATIONS = 2.0
+_ADMIT_RESERVE = 1.4
+"""What is promised at arrival is promised with a margin, so that few are given up after they have waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    probe_failures: int = 3
+    fairness: FairnessRules = field(default_factory=FairnessRules)
+    tagger: TaggerRules = field(default_factory=TaggerRules)
+    reserve: ReserveRules = field(default_factory=lambda: ReserveRules(reserved_per_pool=0))
+    """None where nobody may use the emergency lane."""
+    shedding: SheddingRules = field(default_factory=SheddingRules)
+    retries: RetryRules = field(default_factory=RetryRules)
+    retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
+    absence: AbsenceRules = field(default_factory=AbsenceRules)
+
+
+class Router:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.fleet = Fleet(rules.absence)
+        self.queue: FairQueue[Ticket] = FairQueue(rules.fairness)
+        self.forecast = Forecast()
+        self.tagger = Tagger(rules.tagger)
+        self.slots = Slots(self.fleet, self.queue, self.forecast)
+        self.in_flight = 0
+        self._moves = 0
+        """Running second tries."""
+        self._retry_budget = NO_RETRIES
+        self._arrived = 0
+        self._next_ticket = 0
+        self._evicted: list[tuple[Ticket, Grant]] = []
+
+    @property
+    def waiting(self) -> int:
+        return self.queue.waiting
+
+    @property
+    def has_evicted(self) -> bool:
+        """Whether somebody was put out of the queue who does not know yet."""
+        return bool(self._evicted)
+
+    @property
+    def look_at(self) -> float:
+        """When a pump may grant something though nothing happens: the end of a gathering."""
+        return self.slots.look_at
+
+    def configure(
+        self, plans: Iterable[BackendPlan], rules: Rules, pools: Iterable[PoolPlan] = ()
+    ) -> list[Backend]:
+        """Take over a new configuration; running leases keep their backend. Returns the backends that were retired.
+
+        A pool that only `plans` name takes everything.
+        """
+        plans = list(plans)
+        known = {pool.facts.name: pool for pool in pools}
+        for plan in plans:
+            known.setdefault(plan.pool, PoolPlan(PoolFacts(plan.pool)))
+        self.rules = rules
+        self.queue.configure(rules.fairness)
+        self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
+        self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
+        self.fleet.absence_rules = rules.absence
+        retired = self.fleet.configure(plans, known.values())
+        self._line_up_anew()
+        return retired
+
+    def _line_up_anew(self) -> None:
+        """Who waits may go where the new configuration would send it."""
+        for ticket in self.queue.tickets():
+            pools = self.tagger.pools_of(ticket.intent, ticket.tag)
+            if pools != ticket.line.pools:
+                self.queue.remove(ticket)
+                ticket.tag = ticket.tag._replace(pools=pools)
+                ticket.line = ticket.line._replace(pools=pools)
+                self.queue.push(ticket, ticket.arrived, ticket.lease is not None)
+                if ticket.lease is not None:
+                    ticket.lease.line = ticket.line
+
+    # --- a request ------------------------------------------------------------------------------------------------------------
+
+    def arrive(self, model: str, now: float, intent: Intent = NO_INTENT) -> Decision:
+        """`model` is the name the engine knows, "" where the request names none."""
+        self.fleet.pass_time(now)
+        self._arrived += 1
+        tag = self.tagger.tag(model, intent, now, self.forecast.served_per_second)
+        if not tag.pools:
+            if self.fleet.pools:
+                return Refusal.NO_POOL
+            return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
+        line = Line(model, tag.pools, tag.backend)
+        queue = self.queue
+        # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
+        if tag.lane is Lane.EMERGENCY:
+            is_first = not queue.waiting_in_lane(Lane.EMERGENCY)
+        else:
+            is_first = not queue.has_waiting(line)
+        choice = self.slots.choose(line, tag, (), now, not is_first)
+        if isinstance(choice, Backend):
+            lease = self._lease(choice, line, tag, intent, 0.0, now)
+            if choice.window is None:
+                lease.charged = 0.0  # nobody ever waits there
+            elif lease.charged:
+                queue.charge(tag, now)
+            return lease
+        if choice is not Refusal.QUEUE_FULL:
+            return choice
+        somebody_waits = queue.waiting > 0
+        ahead = queue.cost_ahead(tag) + tag.cost
+        wait = self.forecast.wait_of(tag, queue.waiting_of_flow(tag), ahead, somebody_waits, now)
+        if not self._can_still_be_met(line, tag, wait, now):
+            if not intent.relegate:
+                return Refusal.OVERLOADED
+            tag = _relegated(tag)
+        bound = queue.bound_hit(tag)
+        if bound is not None and not self._makes_room(tag, bound):
+            return Refusal.OVER_SHARE if bound is QueueBound.FLOW else Refusal.QUEUE_FULL
+        ticket = self._ticket(line, tag, intent, now)
+        self._push(ticket, now)
+        return ticket
+
+    def pump(self, now: float) -> list[tuple[Ticket, Grant]]:
+        """Grants for waiting requests: a lease where a slot is free, a refusal where no backend is left or its time is over."""
+        self.fleet.pass_time(now)
+        grants, self._evicted = self._evicted, []
+        if not self.queue.waiting:
+            return grants
+        for ticket, choice in self.slots.granted(now):
+            if isinstance(choice, Backend):
+                self.forecast.flow_served(ticket.tag, now)
+                grants.append((ticket, self._grant(ticket, choice, now)))
+            elif choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
+                ticket.tag = _relegated(ticket.tag)
+                self.queue.push(ticket, now)
+            else:
+                grants.append((ticket, choice))
+        return grants
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """Take a waiting request out. False if it had been granted: then its lease has to be finished instead."""
+        return self.queue.remove(ticket)
+
+    def move(
+        self, lease: Lease, verdict: Verdict, first_byte_sent: bool, repeatable: bool, now: float
+    ) -> bool:
+        """Give a failed attempt's slot back for one on a backend not tried yet. False: the lease stays as it was.
+
+        Where all of those are full the lease gets a ticket and waits before everybody else: its request has waited once.
+        """
+        if not may_retry(verdict, lease.attempts, first_byte_sent, repeatable, self.rules.retries):
+            return False
+        tried = [*lease.tried, lease.backend]
+        self.fleet.pass_time(now)
+        choice = self.slots.choose(lease.line, lease.tag, tried, now)
+        if not isinstance(choice, Backend) and choice is not Refusal.QUEUE_FULL:
+            return False
+        budget = after_retry(
+            self._retry_budget,
+            self._arrived,
+            self.in_flight,
+            self._moves - bool(lease.tried),
+            lease.tag.lane is Lane.EMERGENCY,
+            now,
+            self.rules.retry_budget,
+        )
+        if budget is None:
+            return False
+        self._retry_budget, self._arrived = budget, 0
+        self._moves += not lease.tried
+        if verdict is Verdict.BACKPRESSURE:
+            self.fleet.pushed_back(lease.backend, now)
+        self.fleet.give_back(lease.backend, lease.tag.lane)
+        lease.tried = tried
+        lease.verdict = Verdict.IGNORED  # what was said so far is not about the next backend
+        lease.service_seconds = 0.0
+        if isinstance(choice, Backend):
+            self._go_on(lease, choice, now)
+        else:
+            ticket = lease.ticket = self._ticket(lease.line, lease.tag, lease.intent, now, lease)
+            self._push(ticket, now, first=True)
+        return True
+
+    def produced(self, lease: Lease, tokens: int, now: float) -> None:
+        """Tokens of a running answer came out; those beyond what was expected are charged while they come."""
+        lease.produced += tokens
+        beyond = lease.produced - max(lease.tag.output_tokens, 0.0)
+        if lease.charged and beyond >= _LIVE_TOKENS:
+            owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
+            if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
+                self._settle(lease, owed, now)
+
+    def finish(self, lease: Lease, now: float) -> None:
+        """The request has ended, however it did, be it while it waited for its next backend. Exactly once per lease."""
+        assert lease.open, "a lease is given back once"
+        lease.open = False
+        self.in_flight -= 1
+        self._moves -= bool(lease.tried)
+        backend, tag = lease.backend, lease.tag
+        if lease.ticket is not None:
+            self.queue.remove(lease.ticket)
+        else:
+            if lease.verdict is Verdict.BACKPRESSURE:
+                self.fleet.pushed_back(backend, now)
+            elif lease.verdict is Verdict.GOOD and lease.service_seconds:
+                self.fleet.served(backend, lease.service_seconds, now)
+            self.fleet.give_back(backend, tag.lane)
+            if lease.verdict is Verdict.GOOD:
+                # A request that was running when its backend went absent proves nothing by ending well.
+                if lease.is_trial and not backend.is_present():
+                    self.fleet.mark_reachable(backend)
+                if lease.service_seconds:
+                    self.forecast.served(backend.pool, tag, lease.service_seconds)
+        cost = self._consumed(lease)
+        self.forecast.ended(cost, self.queue.waiting > 0, now)
+        if lease.charged:
+            self._settle(lease, cost - lease.charged, now)
+        if lease.verdict is Verdict.GOOD:
+            self.tagger.learned(lease)
+
+    # --- the fleet ------------------------------------------------------------------------------------------------------------
+
+    def unreachable(self, backend: Backend, now: float) -> None:
+        """A connection to this backend could not be made."""
+        self.fleet.mark_unreachable(backend, now)
+
+    def probed(self, backend_id: BackendId, healthy: bool, refused: bool, now: float) -> None:
+        """A health probe's result; `refused`: nobody listens there, which needs no second opinion."""
+        backend = self.fleet.get(backend_id)
+        if backend is None:
+            return
+        if healthy:
+            self.fleet.mark_reachable(backend)
+            return
+        backend.probe_failures += 1
+        if refused or backend.probe_failures >= self.rules.probe_failures:
+            self.fleet.mark_unreachable(backend, now)
+
+    def learn_models(self, backend_id: BackendId, models: frozenset[str]) -> None:
+        backend = self.fleet.get(backend_id)
+        if backend is not None:
+            self.fleet.learn_models(backend, models)
+
+    def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None:
+        backend = self.fleet.get(backend_id)
+        if backend is not None:
+            backend.dialect, backend.flags = dialect, flags
+
+    def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
+        backend = self.fleet.get(backend_id)
+        if backend is not None:
+            self.fleet.reported(backend, report, now)
+
+    def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
+        """When a client that is refused now would be served, from the measured drain rate; None while there is none."""
+        wait = self.forecast.wait_seconds(self.queue.cost_waiting(lane), self.queue.waiting > 0, now)
+        return None if wait is None or wait == inf else self.forecast.retry_after(wait, 0.0)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------------
+
+    def _can_still_be_met(self, line: Line, tag: Tag, wait: float | None, now: float) -> bool:
+        """Whether a newcomer that has to wait is predicted to be in time."""
+        if tag.deadline == inf or wait is None:
+            return True
+        service = self.slots.home_seconds(line, tag, _ADMIT_DEVIATIONS)
+        return admit(_ADMIT_RESERVE * wait, service, tag.deadline - now, tag.lane, self.rules.shedding)
+
+    def _makes_room(self, tag: Tag, bound: QueueBound) -> bool:
+        """A full queue lets go of its newest of the lowest lane where the newcomer is of a higher one."""
+        if bound is not QueueBound.TOTAL:
+            return False
+        victim = self.queue.newest_of_lowest_lane()
+        if victim is None or RANK[victim.tag.lane] <= RANK[tag.lane]:
+            return False
+        self.queue.remove(victim)
+        self._evicted.append((victim, Refusal.QUEUE_FULL))
+        return True
+
+    def _ticket(self, line: Line, tag: Tag, intent: Intent, now: float, lease: Lease | None = None) -> Ticket:
+        self._next_ticket += 1
+        return Ticket(TicketId(self._next_ticket), line, tag, intent, now, lease)
+
+    def _push(self, ticket: Ticket, now: float, first: bool = False) -> None:
+        if not self.queue.waiting:
+            self.forecast.queue_began(now)
+        if not self.queue.waiting_of_flow(ticket.tag):
+            self.forecast.flow_began(ticket.tag, now)
+        self.queue.push(ticket, now, first)
+
+    def _lease(
+        self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, now: float
+    ) -> Lease:
+        lease = Lease(backend, line, tag, intent, queue_seconds, not backend.is_present())
+        self.in_flight += 1
+        self.fleet.take(backend, tag.lane, now)
+        if tag.lane is Lane.EMERGENCY:
+            lease.charged = 0.0  # outside of all shares
+        return lease
+
+    def _grant(self, ticket: Ticket, backend: Backend, now: float) -> Lease:
+        lease = ticket.lease
+        if lease is None:
+            waited = now - ticket.arrived
+            return self._lease(backend, ticket.line, ticket.tag, ticket.intent, waited, now)
+        lease.ticket = None
+        lease.queue_seconds += now - ticket.arrived
+        self._go_on(lease, backend, now)
+        return lease
+
+    def _go_on(self, lease: Lease, backend: Backend, now: float) -> None:
+        lease.backend = backend
+        lease.is_trial = not backend.is_present()
+        lease.attempts += 1
+        self.fleet.take(backend, lease.tag.lane, now)
+
+    def _consumed(self, lease: Lease) -> float:
+        """What the request really took, where the engine said so; else as far as it got."""
+        if lease.usage is not None:
+            prompt, completion, cached = lease.usage
+            return max(1.0, weighted_tokens(prompt, cached, completion))
+        if lease.verdict is Verdict.GOOD:
+            return lease.tag.cost
+        if not lease.service_seconds:
+            return 0.0
+        return weighted_tokens(lease.tag.prompt_tokens, 0.0, lease.produced)
+
+    def _settle(self, lease: Lease, difference: float, now: float) -> None:
+        lease.charged += difference
+        if difference:
+            self.queue.settle(lease.tag, difference, now)
+
+
+def _relegated(tag: Tag) -> Tag:
+    return tag._replace(lane=Lane.BATCH, target_seconds=inf, deadline=inf)

@@ -1,0 +1,294 @@
+"""Which slot goes to whom: the choice for one request (`choose`), and what all who wait may have now (`granted`).
+
+Rules: `policies.pool_choice` (order of pools and spill), `policies.emergency` (what the reserve leaves for whom), `policies.gathering` (throughput
+requests that go together), `policies.shedding` (who is given up), `routing.idle_order` (the best backend of a pool).
+State: to which pool the requests of a line spilled last, and when to look again (`look_at`).
+Bounds: `MAX_SPILLS` lines remembered. `granted` looks at the heads of lines only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from policies.emergency import ReserveRules, usable_slots
+from policies.gathering import group_size, hold_seconds
+from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
+from policies.shedding import SheddingRules, hopeless
+from policies.terms import Lane, PoolName, Refusal, Tag
+from routing.decision import Line, Ticket
+from routing.fair_queue import FairQueue
+from routing.fleet import Backend, Fleet, Group, Pool
+from routing.forecast import Forecast
+from routing.rates import ArrivalRate
+
+MAX_SPILLS = 1024
+_DISPATCH_DEVIATIONS = 1.0
+_THROUGHPUT = (Lane.STANDARD, Lane.BATCH)
+_URGENT = (Lane.EMERGENCY, Lane.INTERACTIVE)
+_EMERGENCY = (Lane.EMERGENCY,)
+
+Choice = Backend | Refusal
+
+
+class Slots:
+    def __init__(self, fleet: Fleet, queue: FairQueue[Ticket], forecast: Forecast) -> None:
+        self._fleet = fleet
+        self._queue = queue
+        self._forecast = forecast
+        self._reserve = ReserveRules()
+        self._pool_choice = PoolChoiceRules()
+        self._shedding = SheddingRules()
+        self._spills: OrderedDict[Line, tuple[int, float]] = OrderedDict()
+        self._throughput_arrivals = ArrivalRate()
+        self.look_at = inf
+
+    def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
+        self._reserve, self._pool_choice, self._shedding = reserve, pool_choice, shedding
+        self._spills.clear()
+
+    # --- one request ----------------------------------------------------------------------------------------------------------
+
+    def choose(
+        self, line: Line, tag: Tag, tried: Sequence[Backend], now: float, others_wait: bool = False
+    ) -> Choice:
+        """A backend with a free slot, `QUEUE_FULL` where all that may be used are full, or why there is none.
+
+        `others_wait`: in the same line. Then home is theirs; a free slot elsewhere is one that the first of them cannot use.
+        """
+        if tag.lane in _THROUGHPUT:
+            self._throughput_arrivals.arrived(now)
+        groups = self._groups(line)
+        realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
+        first = self._first(line, groups, tag, realtime, now) if len(groups) > 1 and not tried else 0
+        for index in range(len(groups)):
+            # The chosen one, then the others in order.
+            place = first if index == 0 else index - 1 if index <= first else index
+            group = groups[place]
+            if group is None or not self._may_enter(place, groups, realtime):
+                continue
+            if others_wait and group.pool.name == self._home(line):
+                continue
+            if group.pool.gathering is not None and tag.lane in _THROUGHPUT and not tried:
+                continue  # `granted` says when
+            backend = self._free(group, line, tag, tried)
+            if backend is not None:
+                self._note_spill(line, place, now)
+                return backend
+        return self.outlook(line, tried)
+
+    def outlook(self, line: Line, tried: Sequence[Backend]) -> Refusal:
+        """`QUEUE_FULL` where it is only a matter of waiting."""
+        fleet = self._fleet
+        groups = self._groups(line)
+        for group in groups:
+            if group is not None and self._is_usable(group, line, tried):
+                return Refusal.QUEUE_FULL
+        is_served = any(group is not None for group in groups) or not line.model or fleet.serving(line.model)
+        return Refusal.NO_BACKEND if is_served else Refusal.UNKNOWN_MODEL
+
+    def home_seconds(self, line: Line, tag: Tag, deviations: float = 0.0) -> float:
+        """From dispatch to the first byte where the requests of this line belong."""
+        return self._forecast.service_seconds(self._home(line), tag, deviations)
+
+    def _home(self, line: Line) -> PoolName:
+        """The first of its pools that can be used now."""
+        pools = self._fleet.pools
+        for name in line.pools:
+            if (pool := pools.get(name)) is not None and pool.capacity:
+                return name
+        return line.pools[0]
+
+    def _groups(self, line: Line) -> list[Group | None]:
+        group = self._fleet.group
+        return [group(name, line.model) for name in line.pools]
+
+    def _is_usable(self, group: Group, line: Line, tried: Sequence[Backend]) -> bool:
+        if line.backend is not None:
+            pinned = self._fleet.get(line.backend)
+            return (
+                pinned is not None
+                and pinned in group.members
+                and not pinned.is_blocked
+                and pinned not in tried
+            )
+        return group.usable(tried) > 0
+
+    def _free(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
+        """The best backend of the group with a slot that this request may take."""
+        pool = group.pool
+        if pool.capacity != inf and not self._usable_slots(pool, tag):
+            return None
+        if line.backend is None:
+            return group.order.best(tried)
+        pinned = self._fleet.get(line.backend)
+        if pinned is None or pinned in tried or pinned.is_blocked or pinned not in group.members:
+            return None
+        is_free = pinned.window is None or pinned.in_flight < pinned.window
+        return pinned if is_free else None
+
+    def _usable_slots(self, pool: Pool, tag: Tag) -> int:
+        if not self._reserve.reserved_per_pool:
+            return max(0, int(pool.capacity) - pool.in_flight)
+        return usable_slots(
+            int(pool.capacity),
+            pool.in_flight,
+            pool.in_flight_emergency,
+            tag.lane,
+            self._forecast.service_seconds(pool.name, tag, 1.0, inf),
+            self._reserve,
+        )
+
+    def _may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
+        if place == 0 or groups[0] is None:
+            return True
+        group = groups[place]
+        return group is not None and may_enter(place, group.pool.saturation, realtime, self._pool_choice)
+
+    def _first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
+        """The pool that is tried first."""
+        seconds: list[float] = []
+        saturations: list[float] = []
+        wait: float | None = None
+        for group in groups:
+            if group is None or not group.pool.capacity:
+                seconds.append(inf)
+                saturations.append(1.0)
+                continue
+            pool = group.pool
+            expected = self._forecast.service_seconds(pool.name, tag)
+            if pool.in_flight >= pool.capacity:
+                if wait is None:
+                    wait = (
+                        self._forecast.wait_seconds(
+                            self._queue.cost_ahead(tag) + tag.cost, self._queue.waiting > 0, now
+                        )
+                        or 0.0
+                    )
+                expected += wait
+            seconds.append(expected)
+            saturations.append(pool.saturation)
+        spilled_to, at = self._spills.get(line, (0, -inf))
+        return choose_pool(
+            seconds, saturations, tag.deadline - now, realtime, spilled_to, now - at, self._pool_choice
+        )
+
+    def _note_spill(self, line: Line, place: int, now: float) -> None:
+        if not place:
+            return
+        self._spills[line] = (place, now)
+        self._spills.move_to_end(line)
+        if len(self._spills) > MAX_SPILLS:
+            self._spills.popitem(last=False)
+
+    # --- all who wait ---------------------------------------------------------------------------------------------------------
+
+    def granted(self, now: float) -> Iterator[tuple[Ticket, Choice]]:
+        """One after the other, each out of the queue already; the caller takes the slot before it asks for the next."""
+        self.look_at = inf
+        for line in list(self._queue.lines()):
+            assert isinstance(line, Line)
+            yield from self._without_hope(line, now)
+        for pool in self._fleet.pools.values():
+            if pool.capacity > pool.in_flight:
+                yield from self._of_pool(pool, now)
+
+    def _without_hope(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
+        """Heads that no backend is left for, and those that no pool can serve in time any more."""
+        queue = self._queue
+        while (ticket := queue.head((line,), now)) is not None:
+            outlook = self.outlook(line, ticket.lease.tried if ticket.lease is not None else ())
+            if outlook is Refusal.QUEUE_FULL:
+                tag = ticket.tag
+                service = self.home_seconds(line, tag, _DISPATCH_DEVIATIONS)
+                if ticket.lease is not None or not self._is_hopeless(tag, service, now):
+                    return
+                outlook = Refusal.DEADLINE
+            queue.remove(ticket)
+            yield ticket, outlook
+
+    def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
+        queue = self._queue
+        open_lines = [line for line in queue.lines() if isinstance(line, Line) and pool.name in line.pools]
+        lanes: tuple[Lane, ...] | None = None
+        while open_lines and pool.capacity > pool.in_flight:
+            ticket = queue.head(open_lines, now, lanes)
+            if ticket is None:
+                return
+            tag, line = ticket.tag, ticket.line
+            group = self._fleet.group(pool.name, line.model)
+            moved = ticket.lease
+            tried = moved.tried if moved is not None else ()
+            backend = None
+            if group is not None and self._may_enter(
+                line.pools.index(pool.name),
+                self._groups(line),
+                is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
+            ):
+                backend = self._free(group, line, tag, tried)
+            if backend is None:
+                if pool.capacity != inf and not self._usable_slots(pool, tag):
+                    # The rest is the emergencies'.
+                    if lanes == _EMERGENCY or tag.lane is Lane.EMERGENCY:
+                        return
+                    lanes = _EMERGENCY
+                else:
+                    open_lines.remove(line)
+                continue
+            service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
+            if moved is None and self._is_hopeless(tag, service, now):
+                # Too slow here. A guest may still be in time at home; at home its time is over.
+                if pool.name == self._home(line):
+                    queue.remove(ticket)
+                    yield ticket, Refusal.DEADLINE
+                else:
+                    open_lines.remove(line)
+                continue
+            if pool.gathering is not None and tag.lane in _THROUGHPUT and moved is None:
+                hold = self._hold(pool, backend, ticket, service, now)
+                if hold > 0.0:
+                    self.look_at = min(self.look_at, now + hold)
+                    lanes = _URGENT if lanes is None else lanes
+                    if lanes == _EMERGENCY:
+                        return
+                    continue
+                yield from self._batch(pool, backend, ticket, now)
+                continue
+            queue.take(ticket, now)
+            yield ticket, backend
+
+    def _hold(self, pool: Pool, backend: Backend, ticket: Ticket, service: float, now: float) -> float:
+        assert pool.gathering is not None
+        waiting = sum(self._queue.waiting_in_lane(lane) for lane in _THROUGHPUT)
+        return hold_seconds(
+            ticket.tag.lane,
+            waiting,
+            now - ticket.arrived,
+            ticket.tag.deadline - now - service,
+            _free_of(backend),
+            backend.in_flight,
+            self._throughput_arrivals.per_second(now),
+            pool.gathering,
+        )
+
+    def _batch(
+        self, pool: Pool, backend: Backend, first: Ticket, now: float
+    ) -> Iterator[tuple[Ticket, Choice]]:
+        """The first and those that come after it in its line, to one backend."""
+        assert pool.gathering is not None
+        queue = self._queue
+        waiting = queue.waiting_in_line(first.line)
+        for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
+            ticket = queue.head((first.line,), now, _THROUGHPUT)
+            if ticket is None or ticket.lease is not None or not self._usable_slots(pool, ticket.tag):
+                return
+            queue.take(ticket, now)
+            yield ticket, backend
+
+    def _is_hopeless(self, tag: Tag, service_seconds: float, now: float) -> bool:
+        return tag.deadline != inf and hopeless(now, tag.deadline, service_seconds, tag.lane, self._shedding)
+
+
+def _free_of(backend: Backend) -> int:
+    return 1_000_000 if backend.window is None else backend.window - backend.in_flight

@@ -1,0 +1,116 @@
+"""From what is known of a request to its tag: estimated tokens, length class, cost, deadline, order of pools, and whether its emergency is granted.
+
+State: what was learnt of lengths (`routing.lengths`), and each tenant's emergency budget.
+Bounds: budgets exist for configured tenants while they are in use; orders of pools for what the configuration can ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from policies.cost import weighted_tokens
+from policies.emergency_budget import UNUSED_BUDGET, EmergencyBudget, EmergencyBudgetRules, claimed
+from policies.lengths import LengthRules, length_class
+from policies.outputs import OutputRules
+from policies.pool_choice import PoolChoiceRules, PoolFacts, is_realtime, preference
+from policies.terms import Lane, LengthClass, PoolName, Tag
+from routing.decision import Intent, Lease
+from routing.lengths import Lengths
+
+MAX_BUDGETS = 10_000
+MAX_ORDERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaggerRules:
+    lengths: LengthRules = field(default_factory=LengthRules)
+    budget: EmergencyBudgetRules = field(default_factory=EmergencyBudgetRules)
+    pool_choice: PoolChoiceRules = field(default_factory=PoolChoiceRules)
+
+
+class Tagger:
+    def __init__(self, rules: TaggerRules) -> None:
+        self.lengths = Lengths(rules.lengths, OutputRules())
+        self._budgets: dict[str, EmergencyBudget] = {}
+        self._pools: Sequence[PoolFacts] = ()
+        self._has_bounds = False
+        self._orders: dict[tuple[tuple[PoolName, ...], bool], tuple[PoolName, ...]] = {}
+        self.rules = rules
+
+    def configure(self, pools: Sequence[PoolFacts], rules: TaggerRules) -> None:
+        self.rules = rules
+        self.lengths.configure(rules.lengths)
+        self._pools = pools
+        self._has_bounds = any(pool.min_prompt_tokens > 0 or pool.max_prompt_tokens < inf for pool in pools)
+        self._orders.clear()
+
+    def tag(self, model: str, intent: Intent, now: float, served_per_second: float) -> Tag:
+        """`pools` is empty where no pool takes such a request."""
+        rules = self.rules
+        lane = intent.lane
+        if lane is Lane.EMERGENCY and not self._grants(intent.tenant, now, served_per_second):
+            lane = Lane.INTERACTIVE
+        size = intent.size
+        prompt = output = output_p90 = 0.0
+        length = LengthClass.UNKNOWN
+        cost = 1.0
+        if size is not None:
+            prompt, output, output_p90 = self.lengths.arrived(model, intent.business, size, intent.max_tokens)
+            length = length_class(prompt, rules.lengths)
+            cost = max(1.0, weighted_tokens(prompt, 0.0, output))
+        realtime = is_realtime(lane, prompt, output, rules.pool_choice)
+        target = intent.target_seconds
+        return Tag(
+            intent.business,
+            length,
+            lane,
+            "cold",
+            intent.tenant,
+            intent.weight,
+            prompt,
+            output,
+            output_p90,
+            cost,
+            intent.streamed,
+            target,
+            now + target,
+            self._order(intent.pools, prompt, realtime, size is not None),
+            intent.backend,
+        )
+
+    def pools_of(self, intent: Intent, tag: Tag) -> tuple[PoolName, ...]:
+        """The order for a request that was tagged under another configuration."""
+        realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self.rules.pool_choice)
+        return self._order(intent.pools, tag.prompt_tokens, realtime, intent.size is not None)
+
+    def learned(self, lease: Lease) -> None:
+        """From the engine's count of a request that ended well."""
+        usage, size = lease.usage, lease.intent.size
+        if usage is not None and size is not None:
+            self.lengths.learned(lease.model, lease.tag.business, size, usage[0], usage[1])
+
+    def _grants(self, tenant: str, now: float, served_per_second: float) -> bool:
+        budget = claimed(
+            self._budgets.get(tenant, UNUSED_BUDGET), now, 1.0, served_per_second, self.rules.budget
+        )
+        if budget is None:
+            return False
+        if len(self._budgets) >= MAX_BUDGETS and tenant not in self._budgets:
+            self._budgets.clear()  # tenants that a configuration no longer has; a fresh burst for the rest
+        self._budgets[tenant] = budget
+        return True
+
+    def _order(
+        self, named: tuple[PoolName, ...], prompt_tokens: float, realtime: bool, is_known: bool
+    ) -> tuple[PoolName, ...]:
+        if self._has_bounds and is_known:
+            return preference(self._pools, named, prompt_tokens, realtime)
+        order = self._orders.get((named, realtime))
+        if order is None:
+            unbounded = [pool._replace(min_prompt_tokens=0.0, max_prompt_tokens=inf) for pool in self._pools]
+            order = preference(unbounded, named, 0.0, realtime)
+            if len(self._orders) < MAX_ORDERS:
+                self._orders[named, realtime] = order
+        return order

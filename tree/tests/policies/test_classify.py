@@ -1,0 +1,161 @@
+"""The order of what tells a business type, and what each rule finds."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.classify import (
+    FINGERPRINT_CHARACTERS,
+    KEYWORD_CHARACTERS,
+    PATTERN_CHARACTERS,
+    BusinessRules,
+    BusinessType,
+    Source,
+)
+
+
+def fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def rules(*types: BusinessType) -> BusinessRules:
+    return BusinessRules(types, fingerprint)
+
+
+CARDS = BusinessType("cards", keywords=("信用卡", "Credit Card"), patterns=(r"\bvisa\b",), tenants=("bank",))
+LOANS = BusinessType("loans", keywords=("贷款", "loan", "ß"), models=("loan-model",))
+WEALTH = BusinessType("wealth", fingerprints=(fingerprint("You sell funds."),), paths=("/v1/embeddings",))
+RULES = rules(CARDS, LOANS, WEALTH)
+
+EVERYTHING = {
+    "hint": "wealth",
+    "tenant_type": "loans",
+    "tenant": "bank",
+    "model": "loan-model",
+    "path": "/v1/embeddings",
+    "system": " You sell funds.\n",
+    "text": "my credit card and visa",
+}
+
+
+@pytest.mark.parametrize(
+    ("without", "name", "source"),
+    [
+        ([], "wealth", Source.HEADER),
+        (["hint"], "loans", Source.TENANT),
+        (["hint", "tenant_type"], "cards", Source.TENANT),
+        (["hint", "tenant_type", "tenant"], "loans", Source.MODEL),
+        (["hint", "tenant_type", "tenant", "model"], "wealth", Source.PATH),
+        (["hint", "tenant_type", "tenant", "model", "path"], "wealth", Source.SYSTEM_PROMPT),
+        (["hint", "tenant_type", "tenant", "model", "path", "system"], "cards", Source.KEYWORD),
+        (list(EVERYTHING), "default", Source.DEFAULT),
+    ],
+)
+def test_the_first_that_speaks_counts(without: list[str], name: str, source: Source) -> None:
+    said = {key: value for key, value in EVERYTHING.items() if key not in without}
+    assert RULES.business_of(**said) == (name, source)
+
+
+def test_a_type_that_does_not_exist_is_not_said() -> None:
+    assert RULES.business_of(hint="nothing", tenant_type="gone", model="loan-model") == (
+        "loans",
+        Source.MODEL,
+    )
+    assert RULES.business_of(hint="default", model="loan-model") == ("default", Source.HEADER)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("My CREDIT CARD is lost", "cards"),
+        ("credit  card", "default"),
+        ("我的信用卡丢了", "cards"),
+        ("我想申请LOAN", "loans"),
+        ("loaner", "loans"),
+        ("a loan for my credit card", "loans"),
+        ("a credit card for my loan", "cards"),
+        ("贷款和信用卡", "loans"),
+        ("信用卡和贷款", "cards"),
+        ("STRAẞE", "loans"),
+        ("信 用 卡", "default"),
+        ("", "default"),
+    ],
+)
+def test_the_keyword_that_stands_first_counts(text: str, name: str) -> None:
+    assert RULES.business_of(text=text)[0] == name
+
+
+def test_of_keywords_at_one_place_the_longest_counts() -> None:
+    made = rules(
+        BusinessType("a", keywords=("credit", "信用")), BusinessType("b", keywords=("credit card", "信用卡"))
+    )
+    for text in ("no credit card", "没有信用卡", "没有credit card"):
+        assert made.business_of(text=text) == ("b", Source.KEYWORD)
+    assert made.business_of(text="no credit") == ("a", Source.KEYWORD)
+
+
+def test_patterns_are_asked_after_keywords_and_in_their_order() -> None:
+    made = rules(
+        BusinessType("a", patterns=("(?i)b+", "c")), BusinessType("b", patterns=("x",), keywords=("k",))
+    )
+    assert made.business_of(text="xB") == ("a", Source.PATTERN)
+    assert made.business_of(text="x") == ("b", Source.PATTERN)
+    assert made.business_of(text="xck") == ("b", Source.KEYWORD)
+
+
+def test_the_users_text_is_asked_before_the_system_prompt() -> None:
+    assert RULES.business_of(system="help with loans", text="VISA visa")[0] == "cards"
+    assert RULES.business_of(system="help with loans", text="hello") == ("loans", Source.KEYWORD)
+
+
+def test_searches_end_at_their_bounds() -> None:
+    for filler in ("x", "字"):
+        assert RULES.business_of(text=filler * (KEYWORD_CHARACTERS - 4) + "loan")[0] == "loans"
+        assert RULES.business_of(text=filler * (KEYWORD_CHARACTERS - 3) + "loan")[0] == "default"
+    assert RULES.business_of(text=" " * (PATTERN_CHARACTERS - 4) + "visa")[0] == "cards"
+    assert RULES.business_of(text=" " * (PATTERN_CHARACTERS - 3) + "visa")[0] == "default"
+    long = "y" * FINGERPRINT_CHARACTERS
+    made = rules(BusinessType("a", fingerprints=(fingerprint(long), fingerprint(f"{long}y"))))
+    assert made.business_of(system=long) == ("a", Source.SYSTEM_PROMPT)
+    assert made.business_of(system=f"{long}y") == ("default", Source.DEFAULT)
+
+
+def test_rules_say_which_texts_they_need() -> None:
+    assert (RULES.needs_text, RULES.needs_system) == (True, True)
+    only_prompts = rules(WEALTH)
+    assert (only_prompts.needs_text, only_prompts.needs_system) == (False, True)
+    neither = rules(BusinessType("a", models=("m",)))
+    assert (neither.needs_text, neither.needs_system) == (False, False)
+    assert rules().business_of(text="loan") == ("default", Source.DEFAULT)
+
+
+def test_every_type_can_be_looked_up_by_its_name() -> None:
+    assert RULES.types["cards"] is CARDS
+    assert set(RULES.types) == {"default", "cards", "loans", "wealth"}
+
+
+WORDS = st.sampled_from(["ab", "b", "bc", "Ca", "贷款", "款", "款b", "é"])
+TEXTS = st.text(st.sampled_from("abcC贷款é "), max_size=12)
+
+
+@given(st.lists(WORDS, unique_by=str.lower, min_size=1), TEXTS)
+def test_both_ways_to_search_find_the_same_keyword(words: list[str], text: str) -> None:
+    made = rules(*(BusinessType(word, keywords=(word,)) for word in words))
+    lower = text.lower()
+    places = [(lower.find(word.lower()), -len(word), word) for word in words if word.lower() in lower]
+    expected = (min(places)[2], Source.KEYWORD) if places else ("default", Source.DEFAULT)
+    assert made.business_of(text=text) == expected
+
+
+@given(
+    st.text(), st.text(), st.text(), st.text(), st.text(), st.text(st.characters()), st.text(st.characters())
+)
+def test_no_request_raises_anything(
+    hint: str, tenant: str, kind: str, model: str, path: str, system: str, text: str
+) -> None:
+    name, source = RULES.business_of(hint, tenant, kind, model, path, system, text)
+    assert name in RULES.types and isinstance(source, Source)

@@ -1,0 +1,33 @@
+"""A client that is not trusted cannot choose whose share it uses or where it runs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.hints import NO_HINTS, Hints
+from policies.terms import Lane
+from policies.trust import trusted_hints
+
+TEXT = st.text("ab", max_size=2)
+HINTS = st.builds(
+    Hints, TEXT, st.none() | st.sampled_from(Lane), TEXT, TEXT, st.none() | st.floats(1, 9), TEXT, TEXT, TEXT, TEXT,
+    st.booleans(),
+)  # fmt: skip
+
+
+@given(HINTS)
+def test_a_trusted_client_is_taken_at_its_word(hints: Hints) -> None:
+    assert trusted_hints(hints, True) is hints
+
+
+@given(HINTS)
+def test_of_others_only_lane_session_deadline_and_relegation_stay(hints: Hints) -> None:
+    kept = trusted_hints(hints, False)
+    assert (kept.lane, kept.session) == (hints.lane, hints.session)
+    assert (kept.deadline_ms, kept.relegate) == (hints.deadline_ms, hints.relegate)
+    assert (kept.business, kept.tenant, kept.fairness, kept.path, kept.pool, kept.backend) == ("",) * 6
+
+
+def test_nothing_said_is_nothing_made() -> None:
+    assert trusted_hints(NO_HINTS, False) is NO_HINTS

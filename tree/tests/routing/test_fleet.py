@@ -1,0 +1,106 @@
+"""Which backends there are and which may be used."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.absence import AbsenceRules
+from policies.terms import BackendId, Lane, PoolName
+from routing.fleet import Backend, BackendPlan, Fleet
+from tests.routing.reachable import entries
+from tests.strategies import fleet_plans
+
+MODELS = st.frozensets(st.sampled_from("xyz"))
+
+
+def plan(id: str, window: int | None = None, pool: str = "p") -> BackendPlan:
+    return BackendPlan(BackendId(id), PoolName(pool), window)
+
+
+def fleet_of(*plans: BackendPlan) -> Fleet:
+    fleet = Fleet(AbsenceRules())
+    fleet.configure(plans)
+    return fleet
+
+
+def backend(fleet: Fleet, id: str) -> Backend:
+    found = fleet.get(BackendId(id))
+    assert found is not None
+    return found
+
+
+@given(fleet_plans(), fleet_plans(), st.lists(st.tuples(st.sampled_from(["b0", "b1", "b2"]), MODELS)))
+def test_a_new_configuration_is_what_the_fleet_is_and_what_stays_keeps_its_state(
+    before: list[BackendPlan], after: list[BackendPlan], told: list[tuple[str, frozenset[str]]]
+) -> None:
+    fleet = fleet_of(*before)
+    for id, models in told:
+        if found := fleet.get(BackendId(id)):
+            fleet.learn_models(found, models)
+            found.in_flight += 1
+    known = {one.id: (one, one.in_flight, one.models) for one in fleet}
+    retired = fleet.configure(after)
+    assert [BackendPlan(one.id, one.pool, one.window) for one in fleet] == after
+    assert {one.id for one in retired} == known.keys() - {one.id for one in after}
+    for one in fleet:
+        if one.id in known:
+            assert (one, one.in_flight, one.models) == known[one.id]
+        else:
+            assert (one.in_flight, one.models) == (0, None)
+    assert not set(fleet.serving("")) & set(retired)
+
+
+@given(
+    fleet_plans(), st.lists(st.tuples(st.integers(0, 3), MODELS, st.sampled_from(["x", "y", "z", "?", ""])))
+)
+def test_a_backend_serves_a_model_if_it_said_so_or_has_said_nothing(
+    plans: list[BackendPlan], steps: list[tuple[int, frozenset[str], str]]
+) -> None:
+    fleet = fleet_of(*plans)
+    backends = list(fleet)
+    for number, models, asked in steps:
+        if backends:
+            fleet.learn_models(backends[number % len(backends)], models)
+        expected = [one for one in backends if not asked or one.models is None or asked in one.models]
+        assert list(fleet.serving(asked)) == expected
+
+
+def test_names_that_clients_invent_are_not_kept_even_where_a_backend_has_not_told_its_models() -> None:
+    fleet = fleet_of(plan("told"), plan("silent"))
+    fleet.learn_models(backend(fleet, "told"), frozenset({"m"}))
+    assert len(fleet.serving("m")) == 2 and len(fleet.serving("")) == 2
+    before = entries(fleet)
+    for number in range(5000):
+        assert [one.id for one in fleet.serving(f"invented-{number}")] == ["silent"]
+    assert entries(fleet) == before
+
+
+def usable(fleet: Fleet, now: float) -> list[str]:
+    fleet.pass_time(now)
+    return [one.id for one in fleet if not one.is_blocked]
+
+
+def test_an_absent_backend_is_usable_again_when_its_pause_is_over() -> None:
+    fleet = fleet_of(plan("a"), plan("b"))
+    fleet.mark_unreachable(backend(fleet, "a"), now=10.0)
+    assert usable(fleet, 10.5) == ["b"]
+    assert usable(fleet, 11.0) == ["a", "b"]
+    assert not backend(fleet, "a").is_present()
+
+
+def test_a_trial_sends_one_request_and_blocks_the_next_without_counting_as_a_failure() -> None:
+    fleet = fleet_of(plan("a"))
+    one = backend(fleet, "a")
+    fleet.mark_unreachable(one, now=0.0)
+    fleet.mark_unreachable(one, now=0.0)
+    fleet.take(one, Lane.STANDARD, now=2.0)
+    assert usable(fleet, 3.9) == []
+    assert usable(fleet, 4.0) == ["a"]
+    assert one.absence.failures == 2
+    fleet.mark_reachable(one)
+    assert one.is_present() and usable(fleet, 4.0) == ["a"]
+
+
+def test_a_backend_shows_itself_in_a_debugger() -> None:
+    assert repr(backend(fleet_of(plan("a", 4)), "a")) == "<Backend a in_flight=0 window=4 absent=0>"

@@ -1,0 +1,256 @@
+"""Each setting does something: `HELD_BY` names, for every field of `gateway.settings`, a test that fails when the field is ignored."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_type_hints
+
+from gateway.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = "system/test_settings.py"
+FRONT = "system/test_front.py"
+FAILURES = "system/test_failures.py"
+CORE = "gateway/test_core_settings.py"
+POOLS = "gateway/test_pool_settings.py"
+TAGGING = "gateway/test_tagging_settings.py"
+
+HELD_BY = {
+    "ServerSettings.host": (SETTINGS, "test_host_and_port_are_where_it_listens"),
+    "ServerSettings.port": (SETTINGS, "test_host_and_port_are_where_it_listens"),
+    "ServerSettings.max_body_mb": (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),
+    "ServerSettings.max_header_kb": (SETTINGS, "test_max_header_kb_bounds_a_head"),
+    "ServerSettings.header_seconds": (SETTINGS, "test_header_seconds_bound_a_slow_head"),
+    "ServerSettings.body_gap_seconds": (
+        FRONT,
+        "test_a_body_that_stops_coming_is_answered_with_408_and_counted",
+    ),
+    "ServerSettings.stall_seconds": (
+        "system/test_disconnects.py",
+        "test_clients_that_do_not_read_are_cut_off_and_hold_little_memory",
+    ),
+    "ServerSettings.keep_alive_seconds": (
+        FRONT,
+        "test_a_connection_serves_many_requests_and_is_closed_after_its_idle_time",
+    ),
+    "ServerSettings.drain_seconds": (SETTINGS, "test_drain_seconds_bound_what_runs_at_the_end"),
+    "ServerSettings.cors_origins": (
+        FRONT,
+        "test_with_cors_a_preflight_needs_no_backend_and_errors_carry_the_headers",
+    ),
+    "TimeoutSettings.connect_seconds": (SETTINGS, "test_connect_seconds_bound_the_wait_for_a_connection"),
+    "TimeoutSettings.first_byte_seconds": (
+        FAILURES,
+        "test_a_time_limit_before_the_first_byte_is_a_504_that_names_itself",
+    ),
+    "TimeoutSettings.gap_seconds": (
+        FAILURES,
+        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
+    ),
+    "TimeoutSettings.total_seconds": (
+        FAILURES,
+        "test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close",
+    ),
+    "UpstreamSettings.max_connections": (FAILURES, "test_more_requests_than_upstream_connections_get_503"),
+    "UpstreamSettings.max_idle_connections": (SETTINGS, "test_max_idle_connections_bound_what_is_kept"),
+    "UpstreamSettings.idle_seconds": (SETTINGS, "test_idle_seconds_end_a_kept_connection"),
+    "UpstreamSettings.resolve_seconds": (SETTINGS, "test_resolve_seconds_bound_the_trust_in_an_address"),
+    "ProbeSettings.interval_seconds": (SETTINGS, "test_interval_seconds_lie_between_probes"),
+    "ProbeSettings.timeout_seconds": (SETTINGS, "test_timeout_seconds_bound_a_probe"),
+    "ProbeSettings.load_seconds": ("gateway/test_probes.py", "test_load_seconds_lie_between_readings"),
+    "ProbeSettings.failures": (SETTINGS, "test_so_many_failures_take_a_backend_out"),
+    "QueueSettings.max_waiting": (SETTINGS, "test_max_waiting_bounds_the_queue"),
+    "QueueSettings.max_wait_seconds": (SETTINGS, "test_max_wait_seconds_bound_the_wait"),
+    "QueueSettings.max_waiting_per_flow": (
+        CORE,
+        "test_max_waiting_per_flow_bounds_one_flow_and_leaves_room_to_the_others",
+    ),
+    "QueueSettings.fairness_weight": (
+        CORE,
+        "test_fairness_weight_is_the_share_of_interactive_requests_whatever_their_lanes_weight",
+    ),
+    "EmergencySettings.reserved_per_pool": (CORE, "test_reserved_per_pool_is_kept_free_for_emergencies"),
+    "EmergencySettings.lending_share": (CORE, "test_lending_share_of_the_reserve_is_lent_to_short_requests"),
+    "EmergencySettings.budget_share": (
+        CORE,
+        "test_budget_share_of_what_the_fleet_serves_is_what_emergencies_may_use_over_time",
+    ),
+    "EmergencySettings.burst": (
+        CORE,
+        "test_burst_is_how_many_emergencies_may_come_at_once_and_the_rest_count_as_interactive",
+    ),
+    "EmergencySettings.max_wait_seconds": (
+        CORE,
+        "test_max_wait_seconds_of_a_lane_bound_its_own_requests_alone",
+    ),
+    "InteractiveLaneSettings.weight": (
+        CORE,
+        "test_lanes_that_compete_are_served_in_proportion_to_their_weights",
+    ),
+    "InteractiveLaneSettings.max_wait_seconds": (
+        CORE,
+        "test_max_wait_seconds_of_a_lane_bound_its_own_requests_alone",
+    ),
+    "LaneSettings.weight": (CORE, "test_lanes_that_compete_are_served_in_proportion_to_their_weights"),
+    "LaneSettings.max_wait_seconds": (CORE, "test_max_wait_seconds_of_a_lane_bound_its_own_requests_alone"),
+    "BatchLaneSettings.weight": (CORE, "test_lanes_that_compete_are_served_in_proportion_to_their_weights"),
+    "BatchLaneSettings.max_wait_seconds": (
+        CORE,
+        "test_max_wait_seconds_of_a_lane_bound_its_own_requests_alone",
+    ),
+    "LengthSettings.short_below": (CORE, "test_short_below_and_long_above_part_the_prompts"),
+    "LengthSettings.long_above": (CORE, "test_short_below_and_long_above_part_the_prompts"),
+    "PlacementSettings.spill": (POOLS, "test_a_request_leaves_a_full_pool_only_where_spill_is_on"),
+    "PlacementSettings.spill_ratio": (
+        POOLS,
+        "test_spill_ratio_is_the_share_of_the_preferred_pools_time_within_which_another_one_is_taken",
+    ),
+    "PlacementSettings.hysteresis_seconds": (
+        POOLS,
+        "test_hysteresis_seconds_are_how_long_a_flow_that_spilled_stays",
+    ),
+    "SheddingSettings.enabled": (
+        CORE,
+        "test_a_wait_beyond_margin_times_the_time_that_is_left_is_refused_at_once_where_shedding_is_enabled",
+    ),
+    "SheddingSettings.margin": (
+        CORE,
+        "test_a_wait_beyond_margin_times_the_time_that_is_left_is_refused_at_once_where_shedding_is_enabled",
+    ),
+    "RetrySettings.max_retries": (FAILURES, "test_attempts_are_bound_by_the_setting_and_by_the_backends"),
+    "RetrySettings.budget_share": (
+        CORE,
+        "test_second_tries_are_bound_by_the_greater_of_budget_share_and_budget_floor",
+    ),
+    "RetrySettings.budget_floor": (
+        CORE,
+        "test_second_tries_are_bound_by_the_greater_of_budget_share_and_budget_floor",
+    ),
+    "LogSettings.requests": (SETTINGS, "test_the_request_log_can_be_switched_off"),
+    "BackendSettings.url": (SETTINGS, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "BackendSettings.name": (SETTINGS, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "BackendSettings.api_key": (
+        "system/test_headers.py",
+        "test_a_backends_own_key_takes_the_place_of_the_clients",
+    ),
+    "BackendSettings.ca_file": (SETTINGS, "test_ca_file_verifies_requests_and_probes"),
+    "WindowSettings.max": (SETTINGS, "test_max_waiting_bounds_the_queue"),
+    "WindowSettings.min": (POOLS, "test_min_is_how_far_a_window_moves_down_and_without_it_it_does_not_move"),
+    "WindowSettings.start": (
+        POOLS,
+        "test_a_window_that_moves_begins_at_start_or_in_the_middle_and_any_other_is_max",
+    ),
+    "BatchingSettings.min": (POOLS, "test_min_of_a_batch_is_how_many_are_waited_for"),
+    "BatchingSettings.max": (POOLS, "test_max_of_a_batch_is_how_many_go_to_one_backend_together"),
+    "BatchingSettings.gather_ms": (POOLS, "test_gather_ms_are_the_longest_wait_for_a_batch"),
+    "BatchingSettings.dynamic_scaling": (
+        POOLS,
+        "test_with_dynamic_scaling_nobody_waits_for_more_than_are_to_be_expected",
+    ),
+    "PromptTokensSettings.min": (POOLS, "test_prompt_tokens_say_which_prompts_a_pool_takes"),
+    "PromptTokensSettings.max": (POOLS, "test_prompt_tokens_say_which_prompts_a_pool_takes"),
+    "PoolSettings.name": (SETTINGS, "test_names_and_urls_of_pools_and_backends_say_where_a_request_went"),
+    "PoolSettings.role": (
+        POOLS,
+        "test_interactive_requests_go_to_the_pool_of_the_role_low_latency_and_the_others_elsewhere",
+    ),
+    "PoolSettings.engine_priority": (POOLS, "test_engine_priority_writes_the_lane_into_the_body"),
+    "MatchSettings.keywords": (TAGGING, "test_each_kind_of_match_makes_a_request_one_of_its_business_type"),
+    "MatchSettings.regex": (TAGGING, "test_each_kind_of_match_makes_a_request_one_of_its_business_type"),
+    "MatchSettings.system_prompts": (
+        TAGGING,
+        "test_each_kind_of_match_makes_a_request_one_of_its_business_type",
+    ),
+    "MatchSettings.system_prompt_sha256": (
+        TAGGING,
+        "test_each_kind_of_match_makes_a_request_one_of_its_business_type",
+    ),
+    "MatchSettings.models": (TAGGING, "test_each_kind_of_match_makes_a_request_one_of_its_business_type"),
+    "MatchSettings.paths": (TAGGING, "test_each_kind_of_match_makes_a_request_one_of_its_business_type"),
+    "MatchSettings.tenants": (TAGGING, "test_each_kind_of_match_makes_a_request_one_of_its_business_type"),
+    "BusinessTypeSettings.name": (
+        TAGGING,
+        "test_the_name_of_a_business_type_is_what_a_request_is_known_by_and_a_trusted_client_asks_for",
+    ),
+    "BusinessTypeSettings.latency_target_ms": (
+        TAGGING,
+        "test_latency_target_ms_is_when_the_core_gives_a_request_up",
+    ),
+    "BusinessTypeSettings.lane": (
+        TAGGING,
+        "test_the_lane_of_a_business_type_is_its_requests_and_without_one_it_is_the_tenants",
+    ),
+    "BusinessTypeSettings.pools": (
+        TAGGING,
+        "test_the_pools_of_a_business_type_are_used_in_their_order_and_no_other",
+    ),
+    "BusinessTypeSettings.max_output_tokens": (
+        TAGGING,
+        "test_max_output_tokens_are_reckoned_with_where_a_request_names_no_limit",
+    ),
+    "TenantSettings.name": (TAGGING, "test_the_name_of_a_tenant_is_whose_share_its_requests_use"),
+    "TenantSettings.key_sha256": (
+        TAGGING,
+        "test_key_sha256_says_which_keys_are_a_tenants_and_any_other_is_refused",
+    ),
+    "TenantSettings.weight": (TAGGING, "test_tenants_and_anonymous_clients_share_a_lane_by_their_weights"),
+    "TenantSettings.max_lane": (
+        TAGGING,
+        "test_max_lane_is_the_most_urgent_lane_that_a_tenant_or_an_anonymous_client_gets",
+    ),
+    "TenantSettings.default_lane": (TAGGING, "test_default_lane_is_that_of_requests_that_name_none"),
+    "TenantSettings.trust_headers": (
+        TAGGING,
+        "test_what_a_client_claims_counts_only_where_trust_headers_is_on",
+    ),
+    "TenantSettings.business_type": (
+        TAGGING,
+        "test_the_business_type_of_a_tenant_is_that_of_all_its_requests",
+    ),
+    "AnonymousSettings.allow": (TAGGING, "test_clients_without_a_key_may_call_where_anonymous_is_allowed"),
+    "AnonymousSettings.weight": (TAGGING, "test_tenants_and_anonymous_clients_share_a_lane_by_their_weights"),
+    "AnonymousSettings.max_lane": (
+        TAGGING,
+        "test_max_lane_is_the_most_urgent_lane_that_a_tenant_or_an_anonymous_client_gets",
+    ),
+    "AnonymousSettings.trust_headers": (
+        TAGGING,
+        "test_what_a_client_claims_counts_only_where_trust_headers_is_on",
+    ),
+    "Settings.aliases": (
+        "system/test_models.py",
+        "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",
+    ),
+}
+
+
+def leaves(record: Any) -> set[str]:
+    """Every field of `record` and of the records in it that is not itself a record."""
+    found: set[str] = set()
+    hints = get_type_hints(record)
+    for field in fields(record):
+        inner = [one for one in _parts(hints[field.name]) if is_dataclass(one)]
+        found |= {leaf for one in inner for leaf in leaves(one)}
+        if not inner:
+            found.add(f"{record.__name__}.{field.name}")
+    return found
+
+
+def _parts(hint: Any) -> list[Any]:
+    arguments = get_args(hint) if isinstance(hint, UnionType) or get_args(hint) else ()
+    return [part for argument in arguments for part in _parts(argument)] or [hint]
+
+
+def test_every_setting_is_held_by_a_test_that_exists() -> None:
+    assert HELD_BY.keys() == leaves(Settings)
+    for setting, (file, name) in HELD_BY.items():
+        tree = ast.parse((ROOT / file).read_text())
+        tests = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+        ]
+        assert len(tests) == 1, f"{setting}: {file} has no {name}"
