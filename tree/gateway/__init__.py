@@ -1,1 +1,0 @@
-"""Everything that awaits: sockets, clocks, processes, metrics, configuration, the command line."""
