@@ -8,7 +8,7 @@
 | `/load` | `{"server_load": n}`: requests in this gateway now |
 | `/metrics` | Prometheus text |
 | `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
-| `/admin/state` | JSON snapshot of the fleet and the queue |
+| `/admin/state` | JSON snapshot of the fleet, its windows and pools, the lanes and the flows with the most waiting |
 """
 
 from __future__ import annotations
@@ -98,12 +98,27 @@ def own_pages(gateway: Served) -> Starlette:
                 "present": backend.is_present(),
                 "in_flight": backend.in_flight,
                 "window": backend.window,
+                "dialect": backend.dialect,
+                "report": backend.report._asdict() if backend.report is not None else None,
                 "models": None if backend.models is None else sorted(backend.models),
             }
             for backend in gateway.router.fleet
         ]
+        router = gateway.router
+        queue = router.queue.snapshot()
         return _json(
-            {"backends": backends, "waiting": gateway.router.waiting, "in_flight": gateway.requests_in_flight}
+            {
+                "backends": backends,
+                "pools": [
+                    {"name": pool.name, "in_flight": pool.in_flight, "emergencies": pool.in_flight_emergency}
+                    for pool in router.fleet.pools.values()
+                ],
+                "waiting": router.waiting,
+                "in_flight": gateway.requests_in_flight,
+                "lanes": [lane._asdict() for lane in queue.lanes],
+                "flows": [flow._asdict() for flow in queue.flows],
+                "served_per_second": round(router.forecast.served_per_second, 1),
+            }
         )
 
     async def wrong_method(request: Request, error: Exception) -> Response:

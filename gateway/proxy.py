@@ -43,8 +43,8 @@ from gateway.upstream.client import Exchange, Upstream
 from gateway.upstream.failures import ConnectFailed, UpstreamFailure
 from policies.dialects import engine_priority
 from policies.refusals import STATUS_OF
-from policies.terms import Refusal, Verdict
-from routing.decision import Lease
+from policies.terms import UNTAGGED, Refusal, Verdict
+from routing.decision import NO_INTENT, Lease
 
 _logger = logging.getLogger("headrace")
 _LINGER_SECONDS = 2.0
@@ -139,6 +139,7 @@ class Proxy:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record(scope["method"], scope["path"], time.perf_counter())
         relay: Relay | None = None
+        intent = NO_INTENT
         departure = Departure(scope)
         front = departure.front
         self.live.add(departure)
@@ -170,6 +171,10 @@ class Proxy:
                             lease.service_seconds = record.first_byte_at - record.attempt_at
                             lease.usage = record.usage
         except Refused as refused:
+            if not record.backend:
+                record.tag = UNTAGGED._replace(
+                    business=intent.business, lane=intent.lane, tenant=intent.tenant
+                )
             await self._refuse(refused, relay, record, departure, receive, send)
         except (ClientGone, ClientLeft) as gone:
             record.cause = gone.cause if isinstance(gone, ClientGone) else Cause.CLIENT_LEFT
