@@ -18,7 +18,7 @@ from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
 from policies.least_time import load_key
-from policies.pool_choice import PoolFacts
+from policies.pool_choice import PoolFacts, PoolRole
 from policies.terms import BackendId, Lane, PoolName
 from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.idle_order import IdleOrder
@@ -57,12 +57,14 @@ class Pool:
         "in_flight",
         "in_flight_emergency",
         "name",
+        "role",
     )
 
     def __init__(self, name: PoolName) -> None:
         self.name = name
         self.gathering: GatheringRules | None = None
         self.engine_priority = False
+        self.role = PoolRole.HIGH_BATCH
         self.backends: list[Backend] = []
         self.capacity = 0.0
         self.in_flight = 0
@@ -173,6 +175,7 @@ class Fleet:
         for plan in pools:
             pool = self.pools[plan.facts.name] = known.get(plan.facts.name) or Pool(plan.facts.name)
             pool.gathering, pool.engine_priority = plan.gathering, plan.engine_priority
+            pool.role = plan.facts.role
         for backend_plan in wanted.values():
             name = backend_plan.pool
             if name not in self.pools:

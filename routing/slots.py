@@ -141,10 +141,14 @@ class Slots:
         )
 
     def _may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
-        if place == 0 or groups[0] is None:
+        home, group = groups[0], groups[place]
+        if place == 0 or home is None:
             return True
-        group = groups[place]
-        return group is not None and may_enter(place, group.pool.saturation, realtime, self._pool_choice)
+        if group is None:
+            return False
+        # Among its like nobody is a guest.
+        saturation = 0.0 if group.pool.role is home.pool.role else group.pool.saturation
+        return may_enter(place, saturation, realtime, self._pool_choice)
 
     def _first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
         """The pool that is tried first."""

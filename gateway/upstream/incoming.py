@@ -150,12 +150,19 @@ class Incoming(asyncio.BufferedProtocol):
         except httptools.HttpParserError as error:
             self._fail(ResponseBroken(f"the answer is not HTTP: {error}"))
         else:
-            if self._chunks:
+            chunks = self._chunks
+            if chunks:
                 # What one read brought, in one piece: to the sink, or to whoever waits in `read`.
                 sink = self._sink
                 if sink is None:
                     self._wake()
-                elif not sink(self._take()):
+                    return
+                if len(chunks) == 1 and not self._read_paused:
+                    data = chunks.pop()
+                    self._buffered = 0
+                else:
+                    data = self._take()
+                if not sink(data):
                     self._sink = None
                     self._wake()
 

@@ -25,7 +25,9 @@ def test_over_time_second_tries_stay_below_the_floor_or_the_share_of_the_request
         after = after_retry(budget, arrived, 10_000, 0, False, now, RULES)
         if after is not None:
             budget, arrived = after, 0
-            assert budget.retries <= max(RULES.floor, RULES.share * budget.requests) + 1e-9
+            assert (
+                budget.retries <= max(RULES.floor * RULES.ttl_seconds, RULES.share * budget.requests) + 1e-9
+            )
 
 
 @given(STEPS)
@@ -42,7 +44,7 @@ def test_a_backend_that_fails_everything_at_once_costs_no_more_than_a_fifth_and_
             if after is not None:
                 budget, arrived, retries = after, 0, retries + 1
     # The floor comes back with the time constant, and at most so often.
-    assert retries <= RULES.share * requests + RULES.floor * (2 + now / RULES.ttl_seconds)
+    assert retries <= RULES.share * requests + RULES.floor * RULES.ttl_seconds * (2 + now / RULES.ttl_seconds)
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -79,10 +81,10 @@ def test_an_emergency_takes_from_the_common_budget_first() -> None:
 
 
 def test_a_clock_that_steps_back_gives_nothing_back() -> None:
-    budget = RetryBudget(0.0, 3.0, 0.0, 100.0)
+    budget = RetryBudget(0.0, 30.0, 0.0, 100.0)
     assert after_retry(budget, 0, 1000, 0, False, 50.0, RULES) is None
-    after = after_retry(budget, 100, 1000, 0, False, 50.0, RULES)
-    assert after == RetryBudget(100.0, 4.0, 0.0, 100.0)
+    after = after_retry(budget, 200, 1000, 0, False, 50.0, RULES)
+    assert after == RetryBudget(200.0, 31.0, 0.0, 100.0)
 
 
 def test_requests_count_as_if_they_had_come_evenly() -> None:
@@ -95,10 +97,10 @@ def test_requests_count_as_if_they_had_come_evenly() -> None:
 @pytest.mark.parametrize(
     ("rules", "granted"),
     [
-        (RULES, 20),
+        (RULES, 30),
         (RetryBudgetRules(share=0.5), 50),
-        (RetryBudgetRules(share=0.0), 3),
-        (RetryBudgetRules(share=0.0, floor=7), 7),
+        (RetryBudgetRules(share=0.0), 30),
+        (RetryBudgetRules(share=0.0, floor=7), 70),
         (RetryBudgetRules(share=0.0, floor=0), 0),
     ],
 )
@@ -110,8 +112,8 @@ def test_each_setting_counts(rules: RetryBudgetRules, granted: int) -> None:
 
 
 def test_the_time_to_live_and_the_floor_of_emergencies_count() -> None:
-    spent = RetryBudget(0.0, 3.0, 0.0, 0.0)
-    assert after_retry(spent, 0, 10, 0, False, 3.0, RULES) is None
-    assert after_retry(spent, 0, 10, 0, False, 5.0, RULES) is not None
+    spent = RetryBudget(0.0, 30.0, 0.0, 0.0)
+    assert after_retry(spent, 0, 10, 0, False, 0.3, RULES) is None
+    assert after_retry(spent, 0, 10, 0, False, 0.5, RULES) is not None
     assert after_retry(spent, 0, 10, 0, False, 3.0, RetryBudgetRules(ttl_seconds=1.0)) is not None
     assert after_retry(spent, 0, 10, 0, True, 0.0, RetryBudgetRules(emergency_floor=0)) is None
