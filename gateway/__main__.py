@@ -1,4 +1,4 @@
-"""The command line: `headrace serve | check | demo | engine`.
+"""The command line: `headrace serve | check | explain | demo | engine`.
 
 Imports happen inside the commands: `headrace --help` and `headrace check` need no server, and a start should take less than a second.
 """
@@ -34,6 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="validate a configuration", description=_check.__doc__)
     check.add_argument("file", metavar="FILE")
     check.set_defaults(run=_check)
+
+    explain = commands.add_parser(
+        "explain",
+        help="what would be decided about a request, without sending it",
+        description=_explain.__doc__,
+    )
+    explain.add_argument("file", metavar="FILE.json", help="the request's body; - is standard input")
+    explain.add_argument("--config", metavar="FILE", required=True, help="a YAML configuration")
+    explain.add_argument("--path", default="/v1/chat/completions", help="default: %(default)s")
+    explain.add_argument("--header", action="append", default=[], metavar="NAME: VALUE")
+    explain.set_defaults(run=_explain)
 
     demo = commands.add_parser(
         "demo", help="emulated engines, the gateway and a load, on loopback", description=_demo.__doc__
@@ -91,6 +102,13 @@ def _check(arguments: argparse.Namespace) -> int:
     from gateway.configuration.check import check_command
 
     return check_command(arguments.file, os.environ)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    """The tag of a request and what would be decided about it by an idle gateway."""
+    from gateway.explain import explain_command
+
+    return explain_command(arguments.config, arguments.file, arguments.path, arguments.header, os.environ)
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 The client's `priority` never decides by itself: an engine that schedules by it would let any client go first. A value is put in place of it
 for a backend whose pool says that its engine schedules by priority; for all others the member is taken out, since an engine without priority
-scheduling may refuse it. Every other byte of the body stays. A trusted client's own value is left alone by not calling this.
+scheduling may refuse it. Every other byte of the body stays. Where clients are not told apart, and from a trusted one, the client's value passes
+to a backend whose pool says nothing.
 Cost: nothing is looked at where the body has no such member, one scan of it where it has.
 """
 

@@ -273,7 +273,7 @@ class TenantSettings:
     default_lane: Lane | None = None
     """Where neither the request nor its business type names one; None is standard."""
     trust_headers: bool = False
-    """Whether it may name business type, tenant, path, pool and backend, and a later deadline."""
+    """Whether it may name business type, tenant, pool and backend, and a later deadline."""
     business_type: str = ""
 
 

@@ -4,7 +4,7 @@ Decides: yes or no, from what is known when the attempt failed. Before the answe
 generation has no side effect, so a second try is safe; after it the client would see the beginning twice. A request that asked the engine
 to store something (`store: true`, `background: true`) is never repeated.
 Settings: `max_retries` second tries per request (0..10, default 2).
-Limit: a count per request, not yet a budget over all requests.
+Limit: a count per request; `policies.retry_budget` bounds all of them together.
 """
 
 from __future__ import annotations
