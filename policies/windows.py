@@ -1,25 +1,24 @@
 """How many requests one backend may hold at once.
 
 Decides: the window `limit` of one backend, between `min` and `max`, from the service times of its own requests and from what the engine says.
-Once per control interval in which the window was full (mean in flight >= 0.95 of it), L the limit and l = log10(max(L, 3)):
-    queue = L * (1 - 1 / slowdown)              slowdown against the engine's own past at that number in flight (policies/concurrency_profile.py)
-    queue > 6 l: L -= l  (at least 1);          TCP Vegas' bounds; queue > 3 l: no growth
-    else L moves to the number of the best throughput for its latency; where that is L itself, a neighbour is looked at:
-        a third above until one was worse, from then on an eighth above every 60 intervals (10 while it was seen only once),
-        and 0.7 L every 600 intervals in which nothing from 0.5 to 0.8 L was seen
-An interval in which the window was half full or more also keeps the target: 95th percentile > 1.2 * `target_seconds`: L *= 0.9 and one
-interval's rest; growth only below 0.8 * `target_seconds`. Below half nothing moves, and an idle backend's window stays what it was.
-The engine: the least of three reports in a row says that more than max(1, L / 8) wait: L -= half of that; fewer wait for the next step
-only. KV cache > 0.9: no growth. 429/503: L *= 0.9. After a queue or a push-back L stays below where it was for 60 s.
-Inputs: seconds from dispatch to the end of requests that ended well; `in_flight` at that moment, itself included; `work`, what the request
-had to compute in tokens: output tokens + uncached prompt tokens / 500 or so, any unit, 1.0 where unknown (policies/work_fit.py takes the share
-of the length out); the engine's numbers, None where unknown, and only fresh ones (at most 1 s old). Not to be given: cancelled, refused and
-cached answers, and the first three after a connection came back.
-Settings: `start`, `min`, `max` (1..100000 requests; min == max is a fixed window), `target_seconds` (default infinite: no target).
-Control interval: 1 s or two mean services, with 20 samples; five times that with 5. Only requests sent within it count, each with at most four
-times what is expected of it.
-Limits: a backend shared with other gateways looks like a slower one. A window of 256 and more costs throughput for latency: where each
-percent more in flight brings less than 0.15 % of throughput, it stays.
+An engine of continuous batching gets slower with its batch without any queue. The batch's share (policies/service_lines.py) is taken out and
+only what is left over the base counts as slowdown, smoothed; for the rest TCP Vegas:
+    s = (service - slope * in-flight) / base;  queue = in-flight * (1 - 1 / s)
+which is the length of the engine's queue by Little's law. Once per control interval, L the limit, l = log10(max(L, 3)):
+    queue > 3 l: L -= l;    queue < 1.5 l and in-flight >= 0.75 L: L += l
+    95th percentile > 1.2 * `target_seconds`: L *= 0.9 and one interval's rest;  growth only below 0.8 * `target_seconds`
+    the engine's queue > 0 in three reports in a row: L -= waiting / 2;  KV cache > 0.9: no growth;  429/503: L *= 0.9
+(Half of Vegas' own 3 l and 6 l, which would keep 4 to 7 requests in the engine's queue; less gives up throughput where services scatter.
+Its growth from L / 2 on lets bursts of moderate load drive L up to `max`.)
+The line is learnt at all levels until the first queue is seen, then at low ones only (at most 0.6 of the highest limit of late): what is slow
+there is a slow engine, so the whole line is scaled with it and the window comes back. Where traffic gives no low level for 10 minutes (the
+first time, and after the engine got faster: 1) the window is halved for three intervals and put back: about 0.2 % of the throughput.
+Inputs: seconds from dispatch to the end of requests that ended well; `in_flight` at that moment, itself included; the engine's numbers, None
+where unknown. Settings: `start`, `min`, `max` (1..100000 requests; min == max is a fixed window), `target_seconds` (default infinite: no target).
+Control interval: 1 s or two mean services, with 20 samples; five times that with 3. A sample counts at most four times the line at `max`.
+Limits: a backend shared with other gateways looks like a slower one. Service that changes with the request's length alone is noise here: where it
+scatters by half, about one engine in a dozen gets a window of twice its batch if nothing is heard of the engine's own queue. A
+window that starts beyond the engine's batch knows no level without a queue, and stays too wide, until the first halving.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from dataclasses import dataclass
 from math import inf, log10, sqrt
 from typing import NamedTuple
 
-from policies.concurrency_profile import UNKNOWN, Profile, best_in_flight, is_due, measured, turns_since_below
-from policies.work_fit import UNFITTED, WorkFit, WorkSums, fitted, level
+from policies.service_lines import UNKNOWN, ServiceLine, scaled, without_levels_above
+from policies.service_lines import learnt as line_learnt
 
 INTERVAL_SECONDS = 1.0
 ENOUGH_SAMPLES = 20
-FEW_SAMPLES = 5
+FEW_SAMPLES = 3
 FEW_SAMPLES_INTERVALS = 5.0
-GROW_STEPS = 3.0
-SHRINK_STEPS = 6.0
+GROW_STEPS = 1.5
+SHRINK_STEPS = 3.0
+SMOOTHING = 0.4
 BACKOFF = 0.9
-FULL_SHARE = 0.95
-FIRST_CLIMB = 1 / 3
-LATER_CLIMB = 1 / 8
-DIP = 0.7
-PROBE_TURNS = 60
-DIP_TURNS = 600
-CEILING_SECONDS = 60.0
+LOW_SHARE = 0.6
+CLEAN_SHARE = 0.75
+BUSY_SHARE = 0.75
+FASTER = 0.85
+HIGH_DECAY = 0.998
+"""Per interval: half of what the limit once was is forgotten in some six minutes."""
+PROBE_SECONDS = 600.0
+FIRST_PROBE_SECONDS = 60.0
+PROBE_INTERVALS = 3
 KV_FULL = 0.9
 KV_HOLD_SECONDS = 3.0
 WAITING_REPORTS = 3
-STANDING_SHARE = 1 / 8
 OUTLIER = 4.0
 P95_DEVIATIONS = 1.65
-_HERE = 0.6
-"""Two numbers in flight this close are the same window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +65,19 @@ class WindowRules:
 class Control(NamedTuple):
     """What changes once per interval or at a report."""
 
-    profile: Profile = UNKNOWN
-    fit: WorkFit = UNFITTED
+    line: ServiceLine = UNKNOWN
+    queued_once: bool = False
+    slowdown: float = 1.0
     mean_seconds: float = 0.5 * INTERVAL_SECONDS
-    """Of a request of the fit's reference work."""
-    surpassed: bool = False
-    """A number above the best was seen: the first climb is over."""
+    high: float = 0.0
+    low_seen_at: float = -inf
+    probing: int = 0
+    """Intervals left of a halving; `resume` is the limit to be put back then."""
+    resume: float = 0.0
     resting: bool = False
     kv_full_until: float = -inf
-    waiting: tuple[int, ...] = ()
-    """The engine's queue in the reports of the present run."""
+    waiting_reports: int = 0
     pushed_back_at: float = -inf
-    ceiling: float = inf
-    ceiling_until: float = -inf
 
 
 class Window(NamedTuple):
@@ -89,55 +88,33 @@ class Window(NamedTuple):
     in_flight_sum: int = 0
     seconds_sum: float = 0.0
     squares_sum: float = 0.0
-    work_sum: float = 0.0
-    work_squares: float = 0.0
-    products: float = 0.0
-    """Of work and seconds."""
-    last: float = -inf
-    cap: float = inf
-    cap_slope: float = 0.0
-    """A sample counts as at most `cap + cap_slope * work`."""
+    cap_seconds: float = inf
     control: Control = Control()
 
 
 def started(rules: WindowRules) -> Window:
-    return Window(float(min(max(rules.start, rules.min), rules.max)))
+    limit = float(min(max(rules.start, rules.min), rules.max))
+    return Window(limit, control=Control(high=limit))
 
 
-def sampled(
-    window: Window, service_seconds: float, in_flight: int, now: float, rules: WindowRules, work: float = 1.0
-) -> Window:
+def sampled(window: Window, service_seconds: float, in_flight: int, now: float, rules: WindowRules) -> Window:
     if rules.min == rules.max:
         return window
-    (
-        limit,
-        since,
-        samples,
-        load,
-        seconds,
-        squares,
-        works,
-        work_squares,
-        products,
-        last,
-        cap,
-        slope,
-        control,
-    ) = window
-    # Two services: fewer would leave out the long requests among those that were sent within it.
+    limit, since, samples, load, total, squares, cap, control = window
+    seconds = min(service_seconds, cap)
+    # Two services: the samples of the first were sent under the window before.
     interval = max(INTERVAL_SECONDS, 2.0 * control.mean_seconds)
-    # What was gathered before a long silence says nothing of the engine today.
-    if since == inf or now - last > FEW_SAMPLES_INTERVALS * interval:
-        return _afresh(window, limit, control, now)
-    if now - service_seconds < since:
-        return window if now - last < INTERVAL_SECONDS else window._replace(last=now)
-    samples += 1
-    taken = min(service_seconds, cap + slope * work)
-    gathered = Window(
-        limit, since, samples, load + in_flight, seconds + taken, squares + taken * taken, works + work,
-        work_squares + work * work, products + work * taken, now, cap, slope, control,
-    )  # fmt: skip
     elapsed = now - since
+    # What was gathered before a long silence says nothing of the engine today.
+    if since == inf or elapsed > 2.0 * FEW_SAMPLES_INTERVALS * interval:
+        return Window(limit, now, 1, in_flight, seconds, seconds * seconds, cap, control)
+    samples, load, total, squares = (
+        samples + 1,
+        load + in_flight,
+        total + seconds,
+        squares + seconds * seconds,
+    )
+    gathered = Window(limit, since, samples, load, total, squares, cap, control)
     if elapsed < interval or samples < FEW_SAMPLES:
         return gathered
     if samples < ENOUGH_SAMPLES and elapsed < FEW_SAMPLES_INTERVALS * interval:
@@ -151,18 +128,15 @@ def reported(
     """An unknown number leaves what is known: a full KV cache counts for 3 s, a run of queues goes on."""
     if rules.min == rules.max:
         return window
-    limit, control = window.limit, window.control
+    control, limit = window.control, window.limit
     if kv_usage is not None:
         control = control._replace(kv_full_until=now + KV_HOLD_SECONDS if kv_usage > KV_FULL else -inf)
-    if waiting is None:
-        return window._replace(control=control)
-    run = (*control.waiting[1 - WAITING_REPORTS :], waiting) if waiting > 0 else ()
-    standing = min(run, default=0)
-    if len(run) < WAITING_REPORTS or standing <= max(1.0, STANDING_SHARE * limit):
-        return window._replace(control=control._replace(waiting=run))
-    limit = max(limit - standing / 2, rules.min)
-    control = control._replace(waiting=(), surpassed=True, ceiling=limit, ceiling_until=now + CEILING_SECONDS)
-    return _afresh(window, limit, control, now)
+    if waiting is not None:
+        run = control.waiting_reports + 1 if waiting > 0 else 0
+        control = control._replace(waiting_reports=run % WAITING_REPORTS)
+        if run == WAITING_REPORTS:
+            limit, control = max(limit - waiting / 2, rules.min), control._replace(probing=0)
+    return window._replace(limit=limit, control=control)
 
 
 def pushed_back(window: Window, now: float, rules: WindowRules) -> Window:
@@ -170,70 +144,52 @@ def pushed_back(window: Window, now: float, rules: WindowRules) -> Window:
     control = window.control
     if rules.min == rules.max or now - control.pushed_back_at < control.mean_seconds:
         return window
-    control = control._replace(
-        pushed_back_at=now, ceiling=max(window.limit - 1, rules.min), ceiling_until=now + CEILING_SECONDS
-    )
-    return _afresh(window, max(window.limit * BACKOFF, rules.min), control, now)
-
-
-def _afresh(window: Window, limit: float, control: Control, now: float) -> Window:
-    return Window(limit, now, last=now, cap=window.cap, cap_slope=window.cap_slope, control=control)
+    limit = max(window.limit * BACKOFF, rules.min)
+    return window._replace(limit=limit, control=control._replace(pushed_back_at=now, probing=0))
 
 
 def _evaluated(window: Window, now: float, rules: WindowRules) -> Window:
-    limit, control, count = window.limit, window.control, window.samples
-    profile, surpassed, resting = control.profile, control.surpassed, False
-    sums = WorkSums(
-        count, max(window.seconds_sum, 1e-9), window.work_sum, window.work_squares, window.products
-    )
-    fit = fitted(control.fit, sums)
-    reference_seconds = level(fit, sums)
-    seconds = sums.seconds / count
-    p95_seconds = seconds + P95_DEVIATIONS * sqrt(max(window.squares_sum / count - seconds * seconds, 0.0))
-    in_flight = max(window.in_flight_sum / count, 1.0)
-    held = int(limit)
-    full = in_flight >= FULL_SHARE * held
-    if full:
-        profile = measured(profile, in_flight, reference_seconds, now)
-    if in_flight >= held / 2 and p95_seconds > 1.2 * rules.target_seconds:
-        if not control.resting:
-            limit, resting = limit * BACKOFF, True
-    elif full:
-        ceiling = control.ceiling if now < control.ceiling_until else inf
-        high = max(limit, min(rules.max, ceiling))
-        surpassed = surpassed or held >= int(high) or best_in_flight(profile) < held - _HERE
-        may_grow = (
-            now >= control.kv_full_until and p95_seconds < 0.8 * rules.target_seconds and not control.resting
-        )
-        limit = _moved(limit, profile, high if may_grow else limit, surpassed, rules.min)
-    mean_seconds = reference_seconds
-    if control.fit.samples:
-        mean_seconds = control.mean_seconds + 0.5 * (reference_seconds - control.mean_seconds)
-    control = control._replace(
-        profile=profile, fit=fit, mean_seconds=mean_seconds, surpassed=surpassed, resting=resting
-    )
-    limit = min(max(limit, rules.min), rules.max)
-    cap = OUTLIER * mean_seconds
-    return Window(limit, now, last=now, cap=cap * fit.intercept, cap_slope=cap * fit.slope, control=control)
-
-
-def _moved(limit: float, profile: Profile, high: float, surpassed: bool, low: int) -> float:
-    """Growth ends at `high`."""
-    held = int(limit)
-    steps = log10(max(limit, 3.0))
-    queue = held * (1.0 - 1.0 / max(1.0, profile.slowdown))
-    if queue > SHRINK_STEPS * steps:
-        return limit - max(1.0, steps)
-    best = best_in_flight(profile)
-    if best < held - _HERE:
-        return best + 0.01
-    if queue > GROW_STEPS * steps:
-        return limit
-    if best > held + _HERE:
-        return min(best + 0.01, limit + max(1.0, steps, (best - limit) / 2), high)
-    further = min(held + max(1.0, held * (LATER_CLIMB if surpassed else FIRST_CLIMB)), high)
-    if int(further) > held and is_due(profile, int(further), PROBE_TURNS):
-        return further
-    if surpassed and held > low and turns_since_below(profile, held) > DIP_TURNS:
-        return held * DIP
-    return limit
+    limit, control = window.limit, window.control
+    in_flight = max(window.in_flight_sum / window.samples, 1.0)
+    seconds = max(window.seconds_sum / window.samples, 1e-6)
+    p95_seconds = seconds + P95_DEVIATIONS * sqrt(max(window.squares_sum / window.samples - seconds**2, 0.0))
+    high = max(limit, control.resume if control.probing else 0.0, control.high * HIGH_DECAY)
+    low = in_flight <= max(LOW_SHARE * high, rules.min)
+    line = control.line
+    # A queue only adds: less than the line at any level is a faster engine.
+    if control.queued_once and (low or control.slowdown < FASTER):
+        line = scaled(line, in_flight, seconds)
+    if low or not control.queued_once:
+        line = line_learnt(line, in_flight, seconds)
+    slowdown = max((seconds - line.slope * in_flight) / line.base, 0.1)
+    slowdown = control.slowdown + SMOOTHING * (slowdown - control.slowdown)
+    queue = in_flight * (1.0 - 1.0 / slowdown)
+    step = log10(max(limit, 3.0))
+    if queue > step and not control.queued_once:
+        line = without_levels_above(line, CLEAN_SHARE * limit, seconds)
+    kv_free = now >= control.kv_full_until
+    may_grow = kv_free and p95_seconds < 0.8 * rules.target_seconds and in_flight >= BUSY_SHARE * limit
+    low_seen_at = control.low_seen_at
+    if low:
+        low_seen_at = now
+    elif low_seen_at == -inf or (slowdown < FASTER and control.queued_once):
+        low_seen_at = now - PROBE_SECONDS + FIRST_PROBE_SECONDS
+    probing, resume, resting = control.probing, control.resume, False
+    if probing:
+        probing -= 1
+        if not probing and kv_free:
+            limit = resume
+    elif p95_seconds > 1.2 * rules.target_seconds and not control.resting:
+        limit, resting = limit * BACKOFF, True
+    elif queue > SHRINK_STEPS * step and not control.resting:
+        limit -= step
+    elif now - low_seen_at > PROBE_SECONDS:
+        probing, resume, limit = PROBE_INTERVALS, limit, limit / 2
+    elif queue < GROW_STEPS * step and may_grow and not control.resting:
+        limit += step
+    control = Control(
+        line, control.queued_once or queue > step, slowdown, seconds, high, low_seen_at, probing, resume, resting,
+        control.kv_full_until, control.waiting_reports, control.pushed_back_at,
+    )  # fmt: skip
+    cap = OUTLIER * (line.base + line.slope * rules.max)
+    return Window(min(max(limit, rules.min), rules.max), now, cap_seconds=cap, control=control)

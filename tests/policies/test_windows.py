@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -117,9 +116,9 @@ def test_a_full_window_without_a_queue_grows_and_a_half_empty_one_does_not() -> 
 
 
 @pytest.mark.parametrize(
-    ("count", "gap", "moves"), [(20, 0.1, False), (23, 0.1, True), (6, 1.3, True), (6, 0.9, False)]
+    ("count", "gap", "moves"), [(19, 0.1, False), (21, 0.1, True), (4, 2.0, True), (4, 1.0, False)]
 )
-def test_an_interval_needs_twenty_samples_or_five_in_five_seconds_sent_within_it(
+def test_an_interval_needs_twenty_samples_or_three_in_five_seconds(
     count: int, gap: float, moves: bool
 ) -> None:
     window = started(RULES)
@@ -146,38 +145,21 @@ def test_an_unknown_kv_usage_is_not_an_empty_cache() -> None:
 
 def test_a_target_stops_growth_at_eight_tenths_and_shrinks_beyond_twelve() -> None:
     def limit(seconds: float) -> float:
-        rules = replace(RULES, target_seconds=0.2)
+        rules = replace(RULES, target_seconds=1.0)
         return full(started(rules), seconds, 40, 0.0, rules).limit
 
-    assert limit(0.14) > 8
-    assert limit(0.18) == 8
-    assert limit(0.22) == 8
-    assert limit(0.26) == pytest.approx(7.2)
+    assert limit(0.7) > 8
+    assert limit(0.9) == 8
+    assert limit(1.1) == 8
+    assert limit(1.3) == pytest.approx(7.2)
 
 
 def test_after_it_shrank_for_the_target_it_rests_for_one_interval() -> None:
     rules = replace(RULES, target_seconds=0.1)
     window = started(rules)
-    moved: list[int] = []
-    for index in range(160):
-        before, window = window, sampled(window, 0.2, 8, index / 20, rules)
-        if window.limit != before.limit:
-            assert window.limit == pytest.approx(before.limit * 0.9)
-            moved.append(index)
-    assert len(moved) >= 3
-    assert all(later - earlier >= 40 for earlier, later in itertools.pairwise(moved))
-
-
-def test_requests_of_different_lengths_read_as_one_speed() -> None:
-    window = started(replace(RULES, start=16))
-    for index in range(1200):
-        # Short ones in one half of the time, long ones in the other: the work says so, so the engine is none the slower.
-        tokens = 10.0 + index % 7 if index % 400 < 200 else 30.0 + index % 7
-        window = sampled(window, 0.01 * tokens, int(window.limit), index / 20, RULES, tokens)
-    assert window.control.profile.slowdown == pytest.approx(1.0, abs=0.05)
-
-
-def test_what_was_sent_under_the_window_before_is_no_sample() -> None:
-    window = sampled(started(RULES), 0.1, 8, 10.0, RULES)
-    assert sampled(window, 5.0, 8, 10.5, RULES) == window
-    assert sampled(window, 0.2, 8, 10.5, RULES).samples == 1
+    limits: list[float] = []
+    for index in range(200):
+        window = sampled(window, 0.2, 8, index / 20, rules)
+        if not limits or limits[-1] != window.limit:
+            limits.append(window.limit)
+    assert limits == pytest.approx([8, 7.2, 6.48, 5.832, 5.2488, 4.72392])
