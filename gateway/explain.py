@@ -8,14 +8,13 @@ Limit: nothing has been learnt, nothing runs and every backend counts as there: 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from gateway.body import view_json
 from gateway.configuration import ConfigurationError, load
-from gateway.core_rules import backend_plans, core_rules, pool_plans
 from gateway.errors import Refused
 from gateway.paths import route_of
 from gateway.settings import Settings
@@ -29,13 +28,18 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def explain_command(
-    config: str, file: str, path: str, lines: Sequence[str], environment: Mapping[str, str]
+    config: str,
+    file: str,
+    path: str,
+    lines: Sequence[str],
+    environment: Mapping[str, str],
+    idle_router: Callable[[Settings], Router],
 ) -> int:
-    """`lines` are headers as `NAME: VALUE`."""
+    """`lines` are headers as `NAME: VALUE`; `idle_router` makes the core of a gateway that has just started."""
     try:
         settings = load(config, environment)
         body = sys.stdin.buffer.read() if file == "-" else _read(file)
-        found = explained(settings, body, path, [_header(line) for line in lines])
+        found = explained(settings, idle_router(settings), body, path, [_header(line) for line in lines])
     except (ConfigurationError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -43,7 +47,7 @@ def explain_command(
     return 0
 
 
-def explained(settings: Settings, body: bytes, path: str, headers: Headers) -> dict[str, Any]:
+def explained(settings: Settings, router: Router, body: bytes, path: str, headers: Headers) -> dict[str, Any]:
     """What `headrace explain` prints."""
     route = route_of(path, path.encode(), "POST")
     if route is None:
@@ -56,8 +60,6 @@ def explained(settings: Settings, body: bytes, path: str, headers: Headers) -> d
         return _refused(refused.reason, refused.message)
     model = settings.aliases.get(view.model, view.model)
     intent = tagging.intent(client, route.kind, path, view.model, view.fields)
-    router = Router(core_rules(settings))
-    router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
     decision = router.arrive(model, 0.0, intent)
     if isinstance(decision, Refusal):
         return {"model": model, **_refused(decision, "")}
