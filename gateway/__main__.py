@@ -106,9 +106,12 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     """The tag of a request and what would be decided about it by an idle gateway."""
+    from gateway.app import idle_router
     from gateway.explain import explain_command
 
-    return explain_command(arguments.config, arguments.file, arguments.path, arguments.header, os.environ)
+    return explain_command(
+        arguments.config, arguments.file, arguments.path, arguments.header, os.environ, idle_router
+    )
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -122,6 +122,13 @@ class Gateway:
             self.proxy.log = None
 
 
+def idle_router(settings: Settings) -> Router:
+    """The core of a gateway that has just started, without its engines."""
+    router = Router(core_rules(settings))
+    router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
+    return router
+
+
 def _snapshot(settings: Settings) -> Snapshot:
     return Snapshot(
         max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
