@@ -8,7 +8,7 @@ and not ahead of the others, or was not charged for ten half-lives; and the long
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from policies.fairness import FairnessRules, served_meanwhile
 from policies.lanes import RANK
@@ -18,6 +18,7 @@ from routing.fair_tree import Backlog, Node
 FlowKey = tuple[str, str, str]
 """Lane, tenant, business type."""
 _HALF_LIVES = 10.0
+_RANK_OF: Mapping[str, int] = RANK
 
 
 def flow_key(tag: Tag) -> FlowKey:
@@ -97,27 +98,35 @@ class Flows:
         self._idle[flow] = leaf
 
     def started(self, tag: Tag, now: float) -> None:
-        rank = RANK[tag.lane]
+        self.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
+
+    def gathered(
+        self, flow: FlowKey, weight: float, before: float, last: float, largest: float, now: float
+    ) -> None:
+        """Requests of a flow started without waiting: `before` is what was charged up to the last one's start, `last` what since."""
+        rank = _RANK_OF[flow[0]]
         if rank:
-            flow = flow_key(tag)
-            leaf = self.node(flow, rank, tag.weight, now)
-            leaf.started(tag.cost, now, self.rules)
+            leaf = self.node(flow, rank, weight, now)
+            leaf.started(before, last, largest, now, self.rules)
             if not leaf.waiting:
                 self._idle.move_to_end(flow)
 
     def trued_up(self, tag: Tag, difference_cost: float, now: float, turn: int) -> int:
         """`turn` is the last that was used; returns the last used now."""
-        rank = RANK[tag.lane]
+        return self.corrected(flow_key(tag), tag.weight, difference_cost, now, turn)
+
+    def corrected(self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0) -> int:
+        """The same; without a `turn` where nothing waits."""
+        rank = _RANK_OF[flow[0]]
         if rank == 0:
             return turn
-        flow = flow_key(tag)
         node = self._flows.get(flow)
         if node is None:
             if difference_cost > 0.0:
-                node = self.node(flow, rank, tag.weight, now)
+                node = self.node(flow, rank, weight, now)
             else:
                 # A flow that is forgotten has no debt left to forgive; its tenant and its lane may.
-                node = self.lanes[rank].children.get(tag.tenant, self.lanes[rank])
+                node = self.lanes[rank].children.get(flow[1], self.lanes[rank])
         return node.trued_up(difference_cost, now, turn, self.rules)
 
     def cost_ahead(self, tag: Tag) -> float:

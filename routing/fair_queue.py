@@ -22,6 +22,7 @@ from typing import Generic, Protocol, TypeVar
 from policies.fairness import FairnessRules, QueueBound, bound_hit, due, is_starving, starving_seconds
 from policies.lanes import RANK
 from policies.terms import Lane, Tag, TicketId
+from routing.fair_charges import Charges
 from routing.fair_flows import FlowKey, Flows, comes_before, flow_key
 from routing.fair_tree import Backlog, Line, Requests, Standing
 from routing.queue_view import FlowView, LaneView, QueueView
@@ -79,6 +80,7 @@ class Place(Standing, Generic[T]):
 class FairQueue(Generic[T]):
     def __init__(self, rules: FairnessRules) -> None:
         self._tree = Flows(rules)
+        self._charges = Charges(self._tree)
         self._lines: dict[Hashable, Line] = {}
         self._places: dict[TicketId, Place[T]] = {}
         self._in_lane = [0] * len(_LANES)
@@ -93,17 +95,20 @@ class FairQueue(Generic[T]):
 
     def configure(self, rules: FairnessRules) -> None:
         self.rules = rules
+        self._charges.post()
         self._tree.configure(rules)
         self._starving_seconds = [starving_seconds(lane, rules) for lane in _LANES]
 
     # --- the events -----------------------------------------------------------------------------------------------------------
 
-    def push(self, ticket: T, now: float, first: bool = False) -> None:
+    def push(self, ticket: T, now: float, first: bool = False) -> bool:
+        """Whether nothing of its flow waited before."""
         tag = ticket.tag
         lane, cost = tag.lane, tag.cost
         rank = RANK[lane]
         id = ticket.id
         assert id not in self._places, "a ticket waits once"
+        self._charges.post()
         line = self._lines.get(ticket.line)
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
@@ -124,11 +129,13 @@ class FairQueue(Generic[T]):
         place = self._places[id] = Place(ticket, cost, rank, flow, line, queue, leaf)
         queue.add(deadline, id, turn, place)
         self._in_lane[rank] += 1
+        begins = (self.waiting_of_flow(tag) if leaf is None or self._express_of else leaf.node.waiting) == 1
         if not first:
             newest = self._newest[rank]
             newest.append(place)
             if len(newest) > 2 * self._in_lane[rank] + 16:
                 newest[:] = [one for one in newest if one.alive]
+        return begins
 
     def remove(self, ticket: T) -> bool:
         """Whether it was still waiting."""
@@ -196,17 +203,28 @@ class FairQueue(Generic[T]):
     def charge(self, tag: Tag, now: float) -> None:
         """A request started without waiting."""
         self._started += 1
-        self._tree.started(tag, now)
+        if self._places:
+            self._tree.started(tag, now)
+        else:
+            self._charges.started(tag, now)
 
     def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
         """What a request has consumed beyond what was charged for it so far; negative where it is less."""
-        self._turn = self._tree.trued_up(tag, difference_cost, now, self._turn)
+        if self._places:
+            self._turn = self._tree.trued_up(tag, difference_cost, now, self._turn)
+        else:
+            self._charges.trued_up(tag, difference_cost, now)
 
     # --- what waits -----------------------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         return len(self._places)
+
+    @property
+    def has_express(self) -> bool:
+        """Whether an emergency waits, or one that goes before everybody of its line."""
+        return bool(self._express_of)
 
     def waiting_in_lane(self, lane: Lane) -> int:
         return self._in_lane[RANK[lane]]
@@ -258,9 +276,11 @@ class FairQueue(Generic[T]):
         """
         if tag.lane is Lane.EMERGENCY:
             return self._express_cost[0]
+        self._charges.post()
         return sum(self._express_cost) + self._tree.cost_ahead(tag)
 
     def snapshot(self) -> QueueView:
+        self._charges.post()
         flows = dict(self._tree.waiting())
         for flow, waiting in self._express_of.items():
             flows[flow] = flows.get(flow, 0) + waiting

@@ -105,19 +105,24 @@ class Node:
                 node.largest = cost
             node, parent = parent, parent.parent
 
-    def started(self, cost: float, now: float, rules: FairnessRules) -> None:
-        """One of its requests started without waiting. Where siblings wait, for slots that it could not take from them, the virtual time stays theirs."""
+    def started(self, before: float, last: float, largest: float, now: float, rules: FairnessRules) -> None:
+        """Requests of it started without waiting, of costs `before` and, the last one, `last`; `largest` of one.
+
+        Where siblings wait, for slots that it could not take from them, the virtual time stays theirs.
+        """
         node = self
         parent = node.parent
         while parent is not None:
             if not node.waiting:
                 node.rest(parent.virtual_time, now, rules)
+                if before:
+                    node.service = max(charged(node.service, before, node.weight), parent.virtual_time)
                 if not parent.waiting:
                     parent.virtual_time = node.service
-            node.service = charged(node.service, cost, node.weight)
+            node.service = charged(node.service, last, node.weight)
             node.at = now
-            if cost > node.largest:
-                node.largest = cost
+            if largest > node.largest:
+                node.largest = largest
             node, parent = parent, parent.parent
 
     def trued_up(self, difference: float, now: float, turn: int, rules: FairnessRules) -> int:

@@ -23,6 +23,8 @@ from policies.terms import BackendId, Lane, PoolName
 from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.idle_order import IdleOrder
 
+MAX_ORDERS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
@@ -83,6 +85,7 @@ class Backend:
         "dialect",
         "flags",
         "groups",
+        "home",
         "id",
         "in_flight",
         "in_flight_emergency",
@@ -110,6 +113,8 @@ class Backend:
         """Absent, and its time is not over."""
         self.probe_failures = 0
         self.groups: list[Group] = []
+        self.home: Pool | None = None
+        """Its pool; None once it is retired, for its slots are nobody's any more."""
         self.dialect = Dialect.UNKNOWN
         self.flags = EngineFlags()
         self.report: EngineReport | None = None
@@ -143,9 +148,9 @@ class Group:
         for backend in members:
             backend.groups.append(self)
 
-    def usable(self, tried: Sequence[Backend]) -> int:
-        """How many of them may be used now, full ones included."""
-        return sum(not backend.is_blocked and backend not in tried for backend in self.members)
+    def has_usable(self, tried: Sequence[Backend]) -> bool:
+        """Whether one of them may be used now, be it full."""
+        return any(not backend.is_blocked and backend not in tried for backend in self.members)
 
 
 def _key_of(backend: Backend) -> float:
@@ -158,7 +163,11 @@ class Fleet:
         self.pools: dict[PoolName, Pool] = {}
         self._backends: dict[BackendId, Backend] = {}
         self._groups: dict[tuple[PoolName, str], Group] = {}
+        self._orders: dict[tuple[str, tuple[PoolName, ...]], tuple[Group | None, ...]] = {}
+        """Groups in an order of pools; kept for the models that have a group."""
         self._absent: set[Backend] = set()
+        self.version = 0
+        """Changes whenever a backend comes, goes, or may be used again."""
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
@@ -184,12 +193,14 @@ class Fleet:
             pool.backends = []
         for backend in retired:
             backend.groups = []
+            backend.home = None
         for id, backend_plan in wanted.items():
             backend = kept.get(id) or Backend(backend_plan)
             backend.pool = backend_plan.pool
             backend.adapt(backend_plan)
             self._backends[id] = backend
-            self.pools[backend.pool].backends.append(backend)
+            backend.home = self.pools[backend.pool]
+            backend.home.backends.append(backend)
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
         self._forget_groups()
         for pool in self.pools.values():
@@ -207,6 +218,18 @@ class Fleet:
 
     def is_told(self, model: str) -> bool:
         return any(backend.models is not None and model in backend.models for backend in self)
+
+    def groups(self, model: str, pools: tuple[PoolName, ...]) -> tuple[Group | None, ...]:
+        """One for each of these pools."""
+        found = self._orders.get((model, pools))
+        if found is None:
+            found = tuple([self.group(name, model) for name in pools])
+            if all(group is None or (group.pool.name, model) in self._groups for group in found):
+                if len(self._orders) >= MAX_ORDERS:
+                    self._orders.clear()
+                if any(found):
+                    self._orders[model, pools] = found
+        return found
 
     def group(self, name: PoolName, model: str) -> Group | None:
         """None where the pool has no backend for `model`."""
@@ -227,8 +250,7 @@ class Fleet:
         return group
 
     def wants_priority(self, backend: Backend) -> bool:
-        pool = self.pools.get(backend.pool)
-        return pool is not None and pool.engine_priority
+        return backend.home is not None and backend.home.engine_priority
 
     # --- slots ----------------------------------------------------------------------------------------------------------------
 
@@ -237,24 +259,30 @@ class Fleet:
         if backend.absence is not PRESENT:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
             self._block(backend)
-        self._count(backend, lane, 1)
-
-    def give_back(self, backend: Backend, lane: Lane) -> None:
-        self._count(backend, lane, -1)
-
-    def _count(self, backend: Backend, lane: Lane, by: int) -> None:
-        used = _slots_used(backend)
-        backend.in_flight += by
+        in_flight = backend.in_flight = backend.in_flight + 1
+        window, pool = backend.window, backend.home
+        if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
+            pool.in_flight += 1
         if lane is Lane.EMERGENCY:
-            backend.in_flight_emergency += by
+            self._count_emergency(backend, 1)
         for group in backend.groups:
             group.order.changed(backend)
-        # A retired backend's slots are nobody's any more.
-        if self._backends.get(backend.id) is backend:
-            pool = self.pools[backend.pool]
-            pool.in_flight += _slots_used(backend) - used
-            if lane is Lane.EMERGENCY and not backend.is_blocked:
-                pool.in_flight_emergency += by
+
+    def give_back(self, backend: Backend, lane: Lane) -> None:
+        in_flight = backend.in_flight
+        backend.in_flight = in_flight - 1
+        window, pool = backend.window, backend.home
+        if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
+            pool.in_flight -= 1
+        if lane is Lane.EMERGENCY:
+            self._count_emergency(backend, -1)
+        for group in backend.groups:
+            group.order.changed(backend)
+
+    def _count_emergency(self, backend: Backend, by: int) -> None:
+        backend.in_flight_emergency += by
+        if backend.home is not None and not backend.is_blocked:
+            backend.home.in_flight_emergency += by
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
@@ -262,7 +290,10 @@ class Fleet:
         """A request ended well, and its slot is still counted."""
         if backend.adaptive is not None and backend.control is not None:
             control = sampled(backend.control, service_seconds, backend.in_flight, now, backend.adaptive)
-            self._control(backend, control)
+            if control.limit != backend.control.limit:
+                self._control(backend, control)
+            else:
+                backend.control = control
 
     def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
         backend.report = report
@@ -300,6 +331,8 @@ class Fleet:
 
     def pass_time(self, now: float) -> None:
         """Whose pause is over may be tried."""
+        if not self._absent:
+            return
         for backend in self._absent:
             if backend.is_blocked and not backend.absence.blocks(now):
                 backend.is_blocked = False
@@ -315,10 +348,11 @@ class Fleet:
     def _measure_of(self, backend: Backend) -> None:
         for group in backend.groups:
             group.order.changed(backend)
-        if (pool := self.pools.get(backend.pool)) is not None:
-            self._measure(pool)
+        if backend.home is not None:
+            self._measure(backend.home)
 
     def _measure(self, pool: Pool) -> None:
+        self.version += 1
         usable = [backend for backend in pool.backends if not backend.is_blocked]
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
@@ -326,6 +360,8 @@ class Fleet:
 
     def _forget_groups(self) -> None:
         self._groups.clear()
+        self._orders.clear()
+        self.version += 1
         for backend in self._backends.values():
             backend.groups = []
 

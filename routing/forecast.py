@@ -65,16 +65,13 @@ class Forecast:
         self._spread = (self._spread + _GOLDEN) % 1.0
         return retry_after_seconds(wait_seconds, budget_seconds, self._spread)
 
-    def wait_of(
-        self, tag: Tag, flow_waiting: int, cost_ahead: float, somebody_waits: bool, now: float
-    ) -> float | None:
-        """How long a newcomer waits: by the rate at which its own flow is served while it has to wait, else by the fleet's."""
+    def wait_of_flow(self, tag: Tag, flow_waiting: int, now: float) -> float | None:
+        """How long a newcomer waits by the rate at which its own flow was served while it had to wait; None while that is not known."""
         drain = self._flows.get(_flow_of(tag))
-        if drain is not None:
-            rate = requests_per_second(drain, now if flow_waiting else drain.at, self._flow_rules)
-            if rate is not None:
-                return predicted_wait_seconds(flow_waiting + 1.0, rate)
-        return self.wait_seconds(cost_ahead, somebody_waits, now)
+        if drain is None:
+            return None
+        rate = requests_per_second(drain, now if flow_waiting else drain.at, self._flow_rules)
+        return predicted_wait_seconds(flow_waiting + 1.0, rate)
 
     def flow_began(self, tag: Tag, now: float) -> None:
         """The first of a flow began to wait."""

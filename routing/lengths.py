@@ -5,21 +5,23 @@ An output estimate comes from the first of these that has seen enough: business 
 Events: a request arrives (reads only), an engine reported usage (learns).
 Bounds: `MODELS` models and `BUSINESS_TYPES` of each, the one that learnt longest ago leaves first. A name costs memory only once an engine
 has answered for it.
-Cost: past its first 400 samples a model's prompts are learnt from one in four, and answers enter a histogram a sixteenth of its
-samples at a time, so what is expected lags by that much.
+Cost: past its first 400 samples a model learns from one answer in four (at irregular gaps, so that no pattern of arrivals hides a part of
+them), and answers enter a histogram a sixteenth of its samples at a time, so what is expected lags by that much.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from policies.lengths import UNCORRECTED, Correction, LengthRules, TextSize, corrected, estimate_tokens
+from policies.lengths import UNCORRECTED, Correction, LengthRules, Prices, TextSize, corrected, priced, prices
 from policies.outputs import EMPTY, Histogram, OutputRules, expected_beyond, mean, observed, quantile
 
 MODELS = 256
 BUSINESS_TYPES = 64
 _ALL_BELOW = 400
-_THEN_ONE_IN = 4
+_THEN_SKIPPED = 7
+"""At most one less between two; three on average."""
+_GOLDEN = 0.618033988749895
 _FRESH_SHARE = 1 / 16
 _LIMITS_REMEMBERED = 16
 
@@ -67,11 +69,15 @@ class _Outputs:
 
 
 class _Model:
-    __slots__ = ("by_business", "correction", "outputs", "samples")
+    __slots__ = ("by_business", "correction", "outputs", "prices", "samples", "skip")
 
     def __init__(self, rules: OutputRules) -> None:
         self.correction: Correction = UNCORRECTED
+        self.prices: Prices | None = None
+        """By `correction`; None until somebody asks."""
         self.samples = 0
+        self.skip = 0
+        """So many answers are not looked at."""
         self.outputs = _Outputs(rules)
         self.by_business: dict[str, _Outputs] = {}
         """The one that learnt last is the last."""
@@ -86,16 +92,25 @@ class Lengths:
         self._outputs = _Outputs(output_rules)
         self._start = _Outputs(output_rules)
         """Has seen nothing, and never will."""
+        self._start_prices = prices(UNCORRECTED, rules)
+        self._draw = 0.0
 
     def configure(self, rules: LengthRules) -> None:
         """What was learnt stays."""
         self._rules = rules
+        self._start_prices = prices(UNCORRECTED, rules)
+        for known in self._models.values():
+            known.prices = None
 
     def arrived(self, model: str, business: str, size: TextSize, max_tokens: int | None) -> Estimate:
         known = self._models.get(model)
-        correction = UNCORRECTED if known is None else known.correction
+        price = self._start_prices
+        if known is not None:
+            if known.prices is None:
+                known.prices = prices(known.correction, self._rules)
+            price = known.prices
         output_mean, output_p90 = self._of(known, business).expected(max_tokens)
-        return Estimate(estimate_tokens(size, correction, self._rules), output_mean, output_p90)
+        return Estimate(priced(size, price), output_mean, output_p90)
 
     def expected_output(
         self, model: str, business: str, produced_tokens: float, max_tokens: int | None
@@ -110,14 +125,23 @@ class Lengths:
         """What the engine reported; a report without prompt tokens is none."""
         if prompt_tokens <= 0:
             return
+        known = self._models.get(model)
+        if known is not None and known.skip:
+            outputs = known.by_business.get(business)
+            if outputs is not None and outputs.is_enough:
+                known.skip -= 1
+                return
         known = self._models.pop(model, None)
         if known is None:
             known = _Model(self._output_rules)
             _make_room(self._models, MODELS)
         self._models[model] = known
         known.samples += 1
-        if known.samples <= _ALL_BELOW or known.samples % _THEN_ONE_IN == 0:
-            known.correction = corrected(known.correction, size, prompt_tokens, self._rules)
+        if known.samples > _ALL_BELOW:
+            self._draw = (self._draw + _GOLDEN) % 1.0
+            known.skip = int(_THEN_SKIPPED * self._draw)
+        known.correction = corrected(known.correction, size, prompt_tokens, self._rules)
+        known.prices = None
         outputs = known.by_business.pop(business, None)
         if outputs is None:
             outputs = _Outputs(self._output_rules)

@@ -146,10 +146,7 @@ class Router:
             return lease
         if choice is not Refusal.QUEUE_FULL:
             return choice
-        somebody_waits = queue.waiting > 0
-        ahead = queue.cost_ahead(tag) + tag.cost
-        wait = self.forecast.wait_of(tag, queue.waiting_of_flow(tag), ahead, somebody_waits, now)
-        if not self._can_still_be_met(line, tag, wait, now):
+        if not self._can_still_be_met(line, tag, now):
             if not intent.relegate:
                 return Refusal.OVERLOADED
             tag = _relegated(tag)
@@ -306,9 +303,15 @@ class Router:
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
-    def _can_still_be_met(self, line: Line, tag: Tag, wait: float | None, now: float) -> bool:
+    def _can_still_be_met(self, line: Line, tag: Tag, now: float) -> bool:
         """Whether a newcomer that has to wait is predicted to be in time."""
-        if tag.deadline == inf or wait is None:
+        if tag.deadline == inf:
+            return True
+        queue, forecast = self.queue, self.forecast
+        wait = forecast.wait_of_flow(tag, queue.waiting_of_flow(tag), now)
+        if wait is None:
+            wait = forecast.wait_seconds(queue.cost_ahead(tag) + tag.cost, queue.waiting > 0, now)
+        if wait is None:
             return True
         service = self.slots.home_seconds(line, tag, _ADMIT_DEVIATIONS)
         return admit(_ADMIT_RESERVE * wait, service, tag.deadline - now, tag.lane, self.rules.shedding)
@@ -331,9 +334,8 @@ class Router:
     def _push(self, ticket: Ticket, now: float, first: bool = False) -> None:
         if not self.queue.waiting:
             self.forecast.queue_began(now)
-        if not self.queue.waiting_of_flow(ticket.tag):
+        if self.queue.push(ticket, now, first):
             self.forecast.flow_began(ticket.tag, now)
-        self.queue.push(ticket, now, first)
 
     def _lease(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, now: float

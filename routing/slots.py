@@ -28,6 +28,7 @@ _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (Lane.STANDARD, Lane.BATCH)
 _URGENT = (Lane.EMERGENCY, Lane.INTERACTIVE)
 _EMERGENCY = (Lane.EMERGENCY,)
+_NO_SPILL = (0, -inf)
 
 Choice = Backend | Refusal
 
@@ -42,6 +43,7 @@ class Slots:
         self._shedding = SheddingRules()
         self._spills: OrderedDict[Line, tuple[int, float]] = OrderedDict()
         self._throughput_arrivals = ArrivalRate()
+        self._seen_version = -1
         self.look_at = inf
 
     def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
@@ -57,31 +59,42 @@ class Slots:
 
         `others_wait`: in the same line. Then only a slot is free that comes too late for the first of them.
         """
-        if tag.lane in _THROUGHPUT:
+        is_throughput = tag.lane in _THROUGHPUT
+        if is_throughput:
             self._throughput_arrivals.arrived(now)
-        groups = self._groups(line)
+        groups = self._fleet.groups(line.model, line.pools)
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
-        first = self._first(line, groups, tag, realtime, now) if len(groups) > 1 and not tried else 0
-        for index in range(len(groups)):
-            # The chosen one, then the others in order.
-            place = first if index == 0 else index - 1 if index <= first else index
+        places: list[int] = []
+        for place, group in enumerate(groups):
+            if (
+                group is None
+                or not self._has_slot(group.pool, tag)
+                or (place and not self._may_enter(place, groups, realtime))
+                or (others_wait and not self._is_too_late_for_the_first(line, group.pool, now))
+                # `granted` says when:
+                or (is_throughput and group.pool.gathering is not None and not tried)
+            ):
+                continue
+            places.append(place)
+        if len(places) > 1 and not tried:
+            first = self._first(line, groups, tag, realtime, now)
+            if first in places:
+                places.remove(first)
+                places.insert(0, first)
+        for place in places:
             group = groups[place]
-            if group is None or not self._may_enter(place, groups, realtime):
-                continue
-            if others_wait and not self._is_too_late_for_the_first(line, group.pool, now):
-                continue
-            if group.pool.gathering is not None and tag.lane in _THROUGHPUT and not tried:
-                continue  # `granted` says when
-            backend = self._free(group, line, tag, tried)
+            assert group is not None
+            backend = self._free(group, line, tried)
             if backend is not None:
-                self._note_spill(line, place, now)
+                if place:
+                    self._note_spill(line, place, now)
                 return backend
         return self.outlook(line, tried)
 
     def outlook(self, line: Line, tried: Sequence[Backend]) -> Refusal:
         """`QUEUE_FULL` where it is only a matter of waiting."""
         fleet = self._fleet
-        groups = self._groups(line)
+        groups = fleet.groups(line.model, line.pools)
         for group in groups:
             if group is not None and self._is_usable(group, line, tried):
                 return Refusal.QUEUE_FULL
@@ -100,10 +113,6 @@ class Slots:
                 return name
         return line.pools[0]
 
-    def _groups(self, line: Line) -> list[Group | None]:
-        group = self._fleet.group
-        return [group(name, line.model) for name in line.pools]
-
     def _is_usable(self, group: Group, line: Line, tried: Sequence[Backend]) -> bool:
         if line.backend is not None:
             pinned = self._fleet.get(line.backend)
@@ -113,13 +122,10 @@ class Slots:
                 and not pinned.is_blocked
                 and pinned not in tried
             )
-        return group.usable(tried) > 0
+        return group.has_usable(tried)
 
-    def _free(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
-        """The best backend of the group with a slot that this request may take."""
-        pool = group.pool
-        if pool.capacity != inf and not self._usable_slots(pool, tag):
-            return None
+    def _free(self, group: Group, line: Line, tried: Sequence[Backend]) -> Backend | None:
+        """The best backend of the group with a free slot."""
         if line.backend is None:
             return group.order.best(tried)
         pinned = self._fleet.get(line.backend)
@@ -128,16 +134,35 @@ class Slots:
         is_free = pinned.window is None or pinned.in_flight < pinned.window
         return pinned if is_free else None
 
-    def _usable_slots(self, pool: Pool, tag: Tag) -> int:
-        if not self._reserve.reserved_per_pool:
-            return max(0, int(pool.capacity) - pool.in_flight)
-        return usable_slots(
-            int(pool.capacity),
-            pool.in_flight,
-            pool.in_flight_emergency,
-            tag.lane,
-            self._forecast.service_seconds(pool.name, tag, 1.0, inf),
-            self._reserve,
+    def _has_slot(self, pool: Pool, tag: Tag) -> bool:
+        """Whether the pool as a whole has one that this request may take."""
+        free = pool.capacity - pool.in_flight
+        if free <= 0.0:
+            return False
+        reserve = self._reserve
+        if free > reserve.reserved_per_pool:
+            return True
+        seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
+        return (
+            usable_slots(
+                int(pool.capacity), pool.in_flight, pool.in_flight_emergency, tag.lane, seconds, reserve
+            )
+            > 0
+        )
+
+    def _has_slot_for_any(self, pool: Pool) -> bool:
+        """Whether it has one for anybody of those who wait."""
+        free = pool.capacity - pool.in_flight
+        if free <= 0.0:
+            return False
+        if free > self._reserve.reserved_per_pool:
+            return True
+        lane = Lane.EMERGENCY if self._queue.waiting_in_lane(Lane.EMERGENCY) else Lane.STANDARD
+        return (
+            usable_slots(
+                int(pool.capacity), pool.in_flight, pool.in_flight_emergency, lane, 0.0, self._reserve
+            )
+            > 0
         )
 
     def _may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
@@ -173,7 +198,7 @@ class Slots:
                 expected += wait
             seconds.append(expected)
             saturations.append(pool.saturation)
-        spilled_to, at = self._spills.get(line, (0, -inf))
+        spilled_to, at = self._spills.get(line, _NO_SPILL) if self._spills else _NO_SPILL
         return choose_pool(
             seconds, saturations, tag.deadline - now, realtime, spilled_to, now - at, self._pool_choice
         )
@@ -186,8 +211,6 @@ class Slots:
         return self._is_hopeless(first.tag, service, now)
 
     def _note_spill(self, line: Line, place: int, now: float) -> None:
-        if not place:
-            return
         self._spills[line] = (place, now)
         self._spills.move_to_end(line)
         if len(self._spills) > MAX_SPILLS:
@@ -198,56 +221,67 @@ class Slots:
     def granted(self, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """One after the other, each out of the queue already; the caller takes the slot before it asks for the next."""
         self.look_at = inf
-        for line in list(self._queue.lines()):
-            assert isinstance(line, Line)
-            yield from self._without_hope(line, now)
+        # What was said of a request's outlook when it came holds as long as the fleet is what it was; of a moved one's, as long as it is first.
+        if self._seen_version != self._fleet.version or self._queue.has_express:
+            self._seen_version = self._fleet.version
+            for line in list(self._queue.lines()):
+                assert isinstance(line, Line)
+                yield from self._without_backend(line, now)
         for pool in self._fleet.pools.values():
-            if pool.capacity > pool.in_flight:
-                yield from self._of_pool(pool, now)
+            yield from self._of_pool(pool, now)
 
-    def _without_hope(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
-        """Heads that no backend is left for, and those that no pool can serve in time any more."""
+    def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
+        """Heads that no backend is left for."""
         queue = self._queue
         while (ticket := queue.head((line,), now)) is not None:
             outlook = self.outlook(line, ticket.lease.tried if ticket.lease is not None else ())
             if outlook is Refusal.QUEUE_FULL:
-                tag = ticket.tag
-                service = self.home_seconds(line, tag, _DISPATCH_DEVIATIONS)
-                if ticket.lease is not None or not self._is_hopeless(tag, service, now):
-                    return
-                outlook = Refusal.DEADLINE
+                return
             queue.remove(ticket)
             yield ticket, outlook
 
     def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
         queue = self._queue
-        open_lines = [line for line in queue.lines() if isinstance(line, Line) and pool.name in line.pools]
+        if not self._has_slot_for_any(pool):
+            return
+        open_lines = self._lines_of(pool)
         lanes: tuple[Lane, ...] | None = None
-        while open_lines and pool.capacity > pool.in_flight:
+        while open_lines and self._has_slot_for_any(pool):
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
             tag, line = ticket.tag, ticket.line
-            group = self._fleet.group(pool.name, line.model)
+            groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
+            group = groups[place]
             moved = ticket.lease
             tried = moved.tried if moved is not None else ()
             backend = None
-            if group is not None and self._may_enter(
-                line.pools.index(pool.name),
-                self._groups(line),
-                is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
+            has_slot = self._has_slot(pool, tag)
+            if (
+                has_slot
+                and group is not None
+                and (
+                    place == 0
+                    or self._may_enter(
+                        place,
+                        groups,
+                        is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
+                    )
+                )
             ):
-                backend = self._free(group, line, tag, tried)
+                backend = self._free(group, line, tried)
             if backend is None:
-                if pool.capacity != inf and not self._usable_slots(pool, tag):
+                if not has_slot:
                     # The rest is the emergencies'.
-                    if lanes == _EMERGENCY or tag.lane is Lane.EMERGENCY:
+                    if tag.lane is Lane.EMERGENCY or not queue.waiting_in_lane(Lane.EMERGENCY):
                         return
                     lanes = _EMERGENCY
                 else:
                     open_lines.remove(line)
                 continue
-            service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
+            service = 0.0
+            if tag.deadline != inf:
+                service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
             if moved is None and self._is_hopeless(tag, service, now):
                 # Too slow here. A guest may still be in time at home; at home its time is over.
                 if pool.name == self._home(line):
@@ -268,6 +302,22 @@ class Slots:
                 continue
             queue.take(ticket, now)
             yield ticket, backend
+
+    def _lines_of(self, pool: Pool) -> list[Line]:
+        """Those of which somebody may come to this pool now."""
+        queue, name = self._queue, pool.name
+        urgent = queue.has_express or queue.waiting_in_lane(Lane.INTERACTIVE) > 0
+        found: list[Line] = []
+        for line in queue.lines():
+            assert isinstance(line, Line)
+            pools = line.pools
+            if name == pools[0]:
+                found.append(line)
+            elif name in pools:
+                groups = self._fleet.groups(line.model, pools)
+                if self._may_enter(pools.index(name), groups, urgent):
+                    found.append(line)
+        return found
 
     def _hold(self, pool: Pool, backend: Backend, ticket: Ticket, service: float, now: float) -> float:
         assert pool.gathering is not None
@@ -292,7 +342,7 @@ class Slots:
         waiting = queue.waiting_in_line(first.line)
         for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
             ticket = queue.head((first.line,), now, _THROUGHPUT)
-            if ticket is None or ticket.lease is not None or not self._usable_slots(pool, ticket.tag):
+            if ticket is None or ticket.lease is not None or not self._has_slot(pool, ticket.tag):
                 return
             queue.take(ticket, now)
             yield ticket, backend

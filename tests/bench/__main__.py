@@ -1,4 +1,4 @@
-"""The benchmarks: `python -m tests.bench [cpu|latency|memory|soak ...]`, all of them if none is named.
+"""The benchmarks: `python -m tests.bench [cpu|decisions|latency|memory|soak ...]`, all of them if none is named.
 
     python -m tests.bench cpu --seconds 5 --rounds 3                       # while optimising: about 90 s
     python -m tests.bench --quick                                          # everything, short: about 5 minutes
@@ -21,13 +21,14 @@ from pathlib import Path
 from tests.bench.children import raise_descriptor_limit
 from tests.bench.figures import Figure
 from tests.bench.measure_cpu import measure_cpu
+from tests.bench.measure_decisions import measure_decisions
 from tests.bench.measure_latency import measure_latency
 from tests.bench.measure_memory import measure_memory
 from tests.bench.measure_soak import measure_soak
 from tests.bench.peers import PEERS, AbsentError, available
 from tests.bench.table import context, markdown, print_table, save_json
 
-TOPICS = ("cpu", "latency", "memory", "soak")
+TOPICS = ("cpu", "decisions", "latency", "memory", "soak")
 _QUICK = {"seconds": 4.0, "rounds": 3, "requests": 60_000, "streams": 1_000, "count": 5_000}
 _FULL = {"seconds": 8.0, "rounds": 5, "requests": 1_000_000, "streams": 5_000, "count": 100_000}
 
@@ -109,6 +110,8 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Figure], list[str]]:
                 rate=arguments.rate,
                 progress=_progress,
             )
+        if "decisions" in arguments.topics:
+            figures += measure_decisions(rounds=arguments.rounds, progress=_progress)
         if "latency" in arguments.topics:
             figures += measure_latency(
                 subject,

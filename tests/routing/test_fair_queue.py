@@ -369,8 +369,8 @@ def test_memory_is_bounded_by_what_waits_and_by_the_flows_that_count() -> None:
 def test_a_flow_that_is_not_ahead_of_the_others_is_forgotten_at_once() -> None:
     queue, make = FairQueue[Waits](RULES), numbered()
     for number in range(200):
-        queue.charge(make("busy", 10.0).tag, 0.0)
-        queue.charge(make(f"t{number}", 1.0, business="rare").tag, 0.0)
+        queue.charge(make("busy", 10.0).tag, 2.0 * number)
+        queue.charge(make(f"t{number}", 1.0, business="rare").tag, 2.0 * number)
     assert queue.snapshot().flows_known <= 5
 
 

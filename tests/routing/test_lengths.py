@@ -79,7 +79,7 @@ def test_what_is_expected_follows_the_answers() -> None:
     for _ in range(500):
         known.learned("m", "chat", SIZE, 900, int(draw.lognormvariate(5, 0.5)))
     before = known.arrived("m", "chat", SIZE, 1000)
-    for _ in range(1000):
+    for _ in range(2000):
         known.learned("m", "chat", SIZE, 900, int(draw.lognormvariate(4, 0.5)))
     after = known.arrived("m", "chat", SIZE, 1000)
     assert after.output_mean < before.output_mean / 2
