@@ -10,10 +10,11 @@ PORT ?= 8080
 HOST ?= 127.0.0.1
 BENCH ?=
 SLO ?=
+FAIRNESS ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 SOAK_COUNT ?= 100000
 
-.PHONY: help run test check format test-engine bench bench-slo soak package lock clean
+.PHONY: help run test check format test-engine bench bench-slo bench-fairness soak package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -23,6 +24,7 @@ help:
 	@echo "make test-engine  against a real vLLM and a real SGLang, installed and started here (CPU, some 6 GB)"
 	@echo "make bench        the benchmark table (BENCH=\"cpu --seconds 5 --rounds 3\" for a part)"
 	@echo "make bench-slo    calls inside their target before, in and after a burst, 8 minutes (SLO=\"headrace haproxy\" for a part)"
+	@echo "make bench-fairness  shares of tenants that compete, 90 seconds (FAIRNESS=\"weights\" for a part)"
 	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
@@ -64,6 +66,9 @@ bench: $(VENV)/develop.stamp
 
 bench-slo: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench.slo --with-overload $(SLO)
+
+bench-fairness: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench.fairness $(FAIRNESS)
 
 soak: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)

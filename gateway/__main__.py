@@ -55,8 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--load",
         type=float,
-        default=0.25,
-        help="share of the field's peak of 2000 requests/s (default: %(default)s)",
+        default=0.04,
+        help="what the fleet can do, as a share of the field's peak of 2000 requests/s (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--once", action="store_true", help="end with the show, after less than a minute (default: stay calm)"
     )
     demo.set_defaults(run=_demo)
 
@@ -115,10 +118,11 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    """Emulated engines, the gateway in front of them and a load, on loopback; Ctrl-C ends it."""
+    """A show of less than a minute on loopback: emulated engines, the gateway in front of them, three business types, a burst of
+    twice what the engines can do and the recovery from it. Then a calm load until Ctrl-C."""
     from gateway import demo
 
-    return demo.run(arguments.port, arguments.seconds, arguments.seed, arguments.load)
+    return demo.run(arguments.port, arguments.seconds, arguments.seed, arguments.load, arguments.once)
 
 
 if __name__ == "__main__":

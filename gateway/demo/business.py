@@ -1,15 +1,15 @@
-"""The three business types of the load, and their requests.
+"""The three business types of the load, their requests, and the keys of the clients that the gateway knows.
 
-| type | prompt tokens | peak rate | target | answer tokens |
+| type | prompt tokens | peak rate in the field | target to the first byte | answer tokens |
 |---|---|---|---|---|
-| credit-card tickets | 320-450 | 600/s | 500 ms | 8-16 |
-| wealth-product advice | 150-220 | 1200/s | 300 ms | 6-12 |
-| loan approval | 600-800 | 200/s | 1 s | 12-20 |
+| credit-card tickets | 320-450 | 600/s | 500 ms | 30-60 |
+| wealth-product advice | 150-220 | 1200/s | 300 ms | 25-55 |
+| loan approval | 600-800 | 200/s | 1 s | 45-75 |
 
-Prompts, rates and targets are a field report's of a bank; the lengths of the answers are an assumption. About half of the shortest prompt is
-a system prompt that all requests of a type share, the rest differs from request to request: so an engine's prefix cache helps as much as
-it would with templates, and no more. Lengths are in the emulator's tokens of four ASCII characters. By these lengths the fleet of `fleet` can
-answer some 900 requests per second, so the default load of 500 leaves room for one engine to fail.
+Prompts, rates and targets are a field report's of a bank; the lengths of the answers are an assumption. All answers are streamed. About half of
+the shortest prompt is a system prompt that all requests of a type share, the rest differs from request to request: so an engine's prefix cache
+helps as much as it would with templates, and no more. Lengths are in the emulator's tokens of four ASCII characters. No request says what type
+it is: the gateway finds that in the text, by `keywords`. `EMERGENCY_SHARE` of the requests come from a tenant that may ask for the emergency lane, and do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from random import Random
 
 MODEL = "emulated"
-STREAM_SHARE = 0.3
+EMERGENCY_SHARE = 0.02
+BANK_A_KEY = "demo-bank-a"
+"""May ask for any lane; its headers are believed."""
+BANK_B_KEY = "demo-bank-b"
+"""An ordinary tenant with half the weight."""
+GUEST_KEY = "none"
+"""What clients send whose library insists on a key."""
 _TOKEN_CHARACTERS = 4
 _RING_CHARACTERS = 65_536
 _TEMPLATE_TOKENS = 9
@@ -32,8 +38,10 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BusinessType:
+    id: str
+    """In the gateway's configuration and in `x-headrace-route`."""
     name: str
     chinese_name: str
     peak_rate: float
@@ -41,23 +49,55 @@ class BusinessType:
     target_ms: int
     prompt_tokens: tuple[int, int]
     answer_tokens: tuple[int, int]
+    pools: tuple[str, ...]
+    """In order of preference."""
+    keywords: tuple[str, ...]
     system: str
+    opening: str
 
 
 TYPES = (
     BusinessType(
-        *("credit-card tickets", "信用卡工单", 600, 500, (320, 450), (8, 16)),
-        "You sort credit card tickets. Name the cause and the desk. ",
+        id="credit-card",
+        name="credit-card tickets",
+        chinese_name="信用卡工单",
+        peak_rate=600,
+        target_ms=500,
+        prompt_tokens=(320, 450),
+        answer_tokens=(30, 60),
+        pools=("high-batch", "low-latency"),
+        keywords=("credit card", "信用卡"),
+        system="You sort tickets by cause and desk. ",
+        opening="My credit card was charged twice. ",
     ),
     BusinessType(
-        *("wealth-product advice", "理财产品咨询", 1200, 300, (150, 220), (6, 12)),
-        "You answer questions on wealth products. Be brief. ",
+        id="wealth",
+        name="wealth-product advice",
+        chinese_name="理财产品咨询",
+        peak_rate=1200,
+        target_ms=300,
+        prompt_tokens=(150, 220),
+        answer_tokens=(25, 55),
+        pools=("low-latency", "high-batch"),
+        keywords=("wealth product", "理财产品"),
+        system="You answer questions of investors. Be brief. ",
+        opening="How safe is this wealth product? ",
     ),
     BusinessType(
-        *("loan approval", "贷款审批", 200, 1000, (600, 800), (12, 20)),
-        "You check a loan application against the rules below. ",
+        id="loan",
+        name="loan approval",
+        chinese_name="贷款审批",
+        peak_rate=200,
+        target_ms=1000,
+        prompt_tokens=(600, 800),
+        answer_tokens=(45, 75),
+        pools=("high-batch", "low-latency"),
+        keywords=("loan application", "贷款审批"),
+        system="You check a file against the rules below. ",
+        opening="Here is one more loan application. ",
     ),
 )
+FIELD_PEAK = sum(kind.peak_rate for kind in TYPES)
 
 
 class RequestBodies:
@@ -74,16 +114,15 @@ class RequestBodies:
         fields = (
             f'{{"model":{json.dumps(MODEL)},"messages":[{{"role":"system","content":{json.dumps(system)}}}'
         )
-        self._head = f'{fields},{{"role":"user","content":"'.encode()
+        self._head = f'{fields},{{"role":"user","content":"{kind.opening}'.encode()
         self._other_tokens = shared_tokens + _TEMPLATE_TOKENS
 
-    def draw(self) -> tuple[bytes, bool]:
-        """A body, and whether it asks for a stream."""
+    def draw(self) -> bytes:
         chance = self._chance
         shortest, longest = self._kind.prompt_tokens
         size = (chance.randint(shortest, longest) - self._other_tokens) * _TOKEN_CHARACTERS
+        size -= len(self._kind.opening)
         start = chance.randrange(_RING_CHARACTERS - size)
         answer = chance.randint(*self._kind.answer_tokens)
-        streamed = chance.random() < STREAM_SHARE
-        tail = b'"}],"max_tokens":%d%s}' % (answer, b',"stream":true' if streamed else b"")
-        return self._head + self._ring[start : start + size] + tail, streamed
+        tail = b'"}],"max_tokens":%d,"stream":true}' % answer
+        return self._head + self._ring[start : start + size] + tail

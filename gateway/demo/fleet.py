@@ -1,7 +1,11 @@
-"""The emulated fleet, and the outages it is made to go through.
+"""The emulated fleet, and how much it can do.
 
-Four engines of batch 16 (110 ms + 5.25 ms per sequence for 20 tokens: the fit to a field table that `EngineSettings` explains) and four of batch 4
+Four engines of batch 8 (110 ms + 5.25 ms per sequence for 20 tokens: the fit to a field table that `EngineSettings` explains) and four of batch 4
 (60 ms + 6 ms). They live in the caller's event loop.
+
+Their steps are slowed down by `time_scale`, so that a load that two cores can make and carry fills them: with the lengths of `business` and the default of 2
+they answer some 80 requests per second, which is `NOMINAL_SHARE` of the field's peak. Another load asks for engines that are faster or
+slower in proportion, within `TIME_SCALES`; outside of it the phases' words no longer fit what happens.
 
 An outage: one engine closes its listener, finishes what it runs and closes each connection after it, as at a restart. The engines listen
 on Unix sockets in a directory of their own: a port could be taken by somebody else during an outage.
@@ -33,7 +37,10 @@ class PoolPlan:
         return self.max_num_seqs
 
 
-POOLS = (PoolPlan("high-batch", 4, 16, 110.0, 5.25), PoolPlan("low-latency", 4, 4, 60.0, 6.0))
+NOMINAL_SHARE = 0.04
+NOMINAL_TIME_SCALE = 2.0
+TIME_SCALES = (0.25, 4.0)
+POOLS = (PoolPlan("high-batch", 4, 8, 110.0, 5.25), PoolPlan("low-latency", 4, 4, 60.0, 6.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +54,18 @@ class Member:
         return f"unix://{self.server.uds}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """When engines fail, in seconds since the load began. `every_seconds` 0: once."""
-
-    first_seconds: float
-    seconds: float
-    every_seconds: float
-
-    def start_of(self, number: int) -> float | None:
-        if number and not self.every_seconds:
-            return None
-        return self.first_seconds + number * self.every_seconds
-
-
-def outages(run_seconds: float | None) -> Outage:
-    """Around the middle of a short run; once a minute in one of a minute or more."""
-    if run_seconds is None or run_seconds >= 60.0:
-        return Outage(20.0, 8.0, 60.0)
-    return Outage(run_seconds * 0.4, min(8.0, run_seconds * 0.25), 0.0)
+def time_scale(share_of_peak: float) -> float:
+    slowest, fastest = max(TIME_SCALES), min(TIME_SCALES)
+    return min(slowest, max(fastest, NOMINAL_TIME_SCALE * NOMINAL_SHARE / share_of_peak))
 
 
 class Fleet:
-    """`async with Fleet(seed) as fleet`: eight engines that listen."""
+    """`async with Fleet(seed, share_of_peak) as fleet`: eight engines that listen."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, share_of_peak: float = NOMINAL_SHARE) -> None:
         self.members: list[Member] = []
         self._seed = seed
-        self._outages = 0
+        self._time_scale = time_scale(share_of_peak)
         self._sockets = tempfile.TemporaryDirectory(prefix="headrace-")
 
     @property
@@ -97,11 +88,10 @@ class Fleet:
     ) -> None:
         await self._close()
 
-    def next_to_fail(self) -> Member:
-        # Steps of three over eight: both pools take part, and each engine has its turn.
-        member = self.members[(1 + 3 * self._outages) % len(self.members)]
-        self._outages += 1
-        return member
+    @property
+    def to_fail(self) -> Member:
+        """Whose loss costs most: an engine of the pool with the larger batches."""
+        return self.members[1]
 
     async def fail(self, member: Member, seconds: float) -> None:
         """Refuse connections for that long; returns when the engine takes them again."""
@@ -112,6 +102,7 @@ class Fleet:
         settings = EngineSettings(
             model=MODEL,
             seed=self._seed,
+            time_scale=self._time_scale,
             max_num_seqs=plan.max_num_seqs,
             base_ms=plan.base_ms,
             slope_ms=plan.slope_ms,

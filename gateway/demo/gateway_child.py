@@ -15,7 +15,7 @@ from collections import deque
 from types import TracebackType
 
 from gateway.demo.fleet import POOLS, Fleet
-from gateway.demo.scrape import MetricsPage
+from gateway.demo.scrape import GatewayPages
 
 HOST = "127.0.0.1"
 READY_SECONDS = 15.0
@@ -86,10 +86,10 @@ class GatewayChild:
         await self._ended
         await self._reading
 
-    async def ready(self, page: MetricsPage) -> None:
+    async def ready(self, pages: GatewayPages) -> None:
         """Until it can serve and knows every engine."""
         waited = 0.0
-        while not await page.is_ready():
+        while not await pages.is_ready():
             await asyncio.wait([self._ended], timeout=_POLL_SECONDS)
             waited += _POLL_SECONDS
             if self._ended.done() or waited > READY_SECONDS:

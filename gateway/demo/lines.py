@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from gateway.demo.business import TYPES
-from gateway.demo.figures import Ending
-from gateway.demo.view import View, milliseconds, share
+from gateway.demo.figures import Ending, Span
+from gateway.demo.view import ROWS, View, milliseconds, reasons, share
 
 EVERY_SECONDS = 2.0
 
@@ -22,23 +21,25 @@ class Lines:
     def event(self, seconds: float, text: str) -> None:
         self._write([f"{seconds:5.0f} s  {text}"])
 
-    def show(self, view: View, now: float) -> None:
+    def show(self, view: View) -> None:
         if view.seconds < self._due:
             return
         self._due += EVERY_SECONDS * (1 + (view.seconds - self._due) // EVERY_SECONDS)
         parts = []
-        for kind, figures in zip(TYPES, view.load.figures, strict=True):
-            span, rate = figures.recent(now)
+        whole = Span()
+        for name, row in zip(ROWS, view.load.rows, strict=True):
+            span = row.recent(view.seconds)
             parts.append(
-                f"{kind.name} {rate:.0f}/s {share(span.inside_share)} in target "
-                f"P50 {milliseconds(span.percentile_ms(0.5))} P99 {milliseconds(span.percentile_ms(0.99))}"
+                f"{name.name} {share(span.inside_share)} in target "
+                f"P50 {milliseconds(span.percentile_ms(0.5))} P99 {milliseconds(span.percentile_ms(0.99))} ms "
+                f"refused {span.endings[Ending.REFUSED]}"
             )
-        whole = [figures.whole for figures in view.load.figures]
-        gateway = view.gateway
-        parts.append(f"refused {sum(span.endings[Ending.REFUSED] for span in whole)}")
-        parts.append(f"failed {sum(span.endings[Ending.FAILED] for span in whole)}")
-        parts.append(f"engines up {sum(gateway.up.values())}/{len(view.fleet.members)}")
-        parts.append(f"in flight {gateway.in_flight.total()} waiting {gateway.waiting}")
+            whole.add(row.whole)
+        parts.append(f"refused so far: {reasons(whole)}")
+        parts.append(f"failed {whole.endings[Ending.FAILED]}")
+        parts.append(f"engines up {view.engines_up}/{len(view.fleet.members)}")
+        parts += [f"{pool.name} in flight {pool.in_flight}/{pool.slots}" for pool in view.pools]
+        parts.append(f"waiting {sum(map(view.waiting, range(len(ROWS))))}")
         self._write([f"{view.seconds:5.0f} s  " + " | ".join(parts)])
 
     def close(self, summary: list[str]) -> None:

@@ -1,59 +1,87 @@
 """The open-loop load: Poisson arrivals of the three types, whatever the answers do.
 
-Latency counts from the moment a request was due, not from when it could be written, to the last byte of its answer; a load generator that falls
-behind therefore shows in the figures instead of hiding in them. Bound: when it is more than `MAX_BEHIND_SECONDS` late, arrivals are left out
-and the time is counted in `skipped_seconds`.
+What is measured runs from the moment a request was due, not from when it could be written, to the first byte of its answer; a load generator
+that falls behind therefore shows in the figures instead of hiding in them. Times are seconds since `began`. Bounds: when it is more than
+`MAX_BEHIND_SECONDS` late, arrivals are left out and the time is counted in `skipped_seconds`; so is an arrival when `MAX_IN_FLIGHT`
+requests are under way, in `left_out`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from random import Random
+from typing import NamedTuple
 
-from gateway.demo.business import TYPES, RequestBodies
-from gateway.demo.figures import Ending, TypeFigures
+from gateway.demo.business import BANK_A_KEY, EMERGENCY_SHARE, TYPES, RequestBodies
+from gateway.demo.figures import RowFigures
+from gateway.demo.phases import Course
 from gateway.upstream.client import Exchange
 from gateway.upstream.failures import UpstreamFailure
 from gateway.upstream.pool import ConnectionPool
 
 MAX_BEHIND_SECONDS = 1.0
+MAX_IN_FLIGHT = 2000
+EMERGENCIES = len(TYPES)
+"""The row of the emergencies, below those of the types; theirs are counted there only."""
 _END_OF_STREAM = b"data: [DONE]\n\n"
 _HEAD = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\n\r\n"
+    "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    "%scontent-length: %%d\r\n\r\n"
 )
+_PLAIN = (_HEAD % "").encode()
+_URGENT = (_HEAD % f"authorization: Bearer {BANK_A_KEY}\r\nx-headrace-lane: emergency\r\n").encode()
+
+
+class Answer(NamedTuple):
+    status: int
+    first_byte_at: float
+    is_whole: bool
+    reason: str
+    retry_after_seconds: int | None
 
 
 class Load:
-    def __init__(self, pool: ConnectionPool, share_of_peak: float, seed: int) -> None:
-        """`pool` leads to the gateway."""
+    def __init__(self, pool: ConnectionPool, nominal_rate: float, course: Course, seed: int) -> None:
+        """`pool` leads to the gateway; `nominal_rate` in requests per second is what the factors of `course` multiply."""
         self._pool = pool
         self._chance = Random(seed)  # noqa: S311  # a repeatable schedule, no secret
-        self._rates = [kind.peak_rate * share_of_peak for kind in TYPES]
+        self._nominal_rate = nominal_rate
+        self._course = course
         self._bodies = [RequestBodies(kind, self._chance) for kind in TYPES]
         self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[None]] = set()
-        self.figures = [TypeFigures(kind.target_ms) for kind in TYPES]
+        self._began = self._loop.time()
+        self.rows = [RowFigures() for _ in range(EMERGENCIES + 1)]
         self.skipped_seconds = 0.0
+        self.left_out = 0
 
     @property
-    def in_flight(self) -> int:
-        return len(self._running)
+    def seconds(self) -> float:
+        """Since it began."""
+        return self._loop.time() - self._began
 
     async def arrive(self) -> None:
         """Send until cancelled."""
-        chance, rates, loop = self._chance, self._rates, self._loop
+        chance = self._chance
         kinds = range(len(TYPES))
-        due = loop.time()
+        weights = [kind.peak_rate for kind in TYPES]
+        self._began = self._loop.time()
+        due = 0.0
         while True:
-            due += chance.expovariate(sum(rates))
+            due += chance.expovariate(self._nominal_rate * self._course.at(due).factor)
             # Also when it is late: answers have to be read in between.
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            behind = loop.time() - due
+            await asyncio.sleep(max(0.0, due - self.seconds))
+            behind = self.seconds - due
             if behind > MAX_BEHIND_SECONDS:
                 self.skipped_seconds += behind
                 due += behind
-            task = loop.create_task(self._send(chance.choices(kinds, rates)[0], due))
+            kind = chance.choices(kinds, weights)[0]
+            is_urgent = chance.random() < EMERGENCY_SHARE
+            if len(self._running) >= MAX_IN_FLIGHT:
+                self.left_out += 1
+                continue
+            task = self._loop.create_task(self._send(kind, is_urgent, due))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
@@ -66,23 +94,37 @@ class Load:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def _send(self, kind: int, due: float) -> None:
-        body, streamed = self._bodies[kind].draw()
-        figures = self.figures[kind]
-        figures.sent(self._loop.time())
+    async def _send(self, kind: int, is_urgent: bool, due: float) -> None:
+        body = self._bodies[kind].draw()
+        row = self.rows[EMERGENCIES if is_urgent else kind]
+        row.sent(due)
         try:
-            ending = await self._exchange(body, streamed)
+            answer = await self._exchange((_URGENT if is_urgent else _PLAIN) % len(body), body)
         except UpstreamFailure:
-            ending = Ending.FAILED
-        now = self._loop.time()
-        figures.ended(ending, now - due, now)
+            row.failed(due)
+            return
+        if answer.status != 200:
+            row.refused(due, answer.reason, answer.retry_after_seconds)
+        elif answer.is_whole:
+            row.answered(due, answer.first_byte_at - due, TYPES[kind].target_ms)
+        else:
+            row.failed(due)
 
-    async def _exchange(self, body: bytes, streamed: bool) -> Ending:
+    async def _exchange(self, head: bytes, body: bytes) -> Answer:
         tail = b""
-        async with Exchange(self._pool, _HEAD % len(body), body, True) as answer:
+        first_byte_at = math.inf
+        async with Exchange(self._pool, head, body, True) as answer:
             while data := await answer.read():
+                first_byte_at = min(first_byte_at, self.seconds)
                 tail = data if len(data) >= len(_END_OF_STREAM) else tail + data
-            if answer.status != 200:
-                return Ending.REFUSED
-        # A stream that ends with an error event has an orderly end in HTTP's eyes.
-        return Ending.ANSWERED if not streamed or tail.endswith(_END_OF_STREAM) else Ending.FAILED
+            status = answer.status
+            said = dict(answer.headers)
+        wait = said.get(b"retry-after")
+        return Answer(
+            status,
+            first_byte_at,
+            # A stream that ends with an error event has an orderly end in HTTP's eyes.
+            tail.endswith(_END_OF_STREAM),
+            said.get(b"x-headrace-reason", b"status %d" % status).decode(),
+            None if wait is None else int(wait),
+        )

@@ -1,6 +1,6 @@
-"""What the gateway says of itself: its `/metrics` page, read as any monitoring would.
+"""What the gateway says of itself: its `/metrics` page, read as any monitoring would, and who waits there from `/admin/state`.
 
-Only the few families that are shown are parsed; one that is missing reads as zero.
+Only the few families and fields that are shown are parsed; one that is missing reads as zero.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.upstream.client import Exchange
@@ -19,19 +20,20 @@ _SHOWN = (
     "headrace_backend_in_flight{",
     "headrace_requests_total{",
     "headrace_retries_total{",
-    "headrace_requests_waiting ",
+    "headrace_refusals_total{",
 )
 
 
 @dataclass(slots=True)
 class GatewayState:
-    """By backend name, but for `waiting`, the requests in the gateway's queue."""
+    """By backend name, but for `refused`, by reason, and `waiting`, the requests in the gateway's queue by (lane, business type)."""
 
     up: dict[str, bool] = field(default_factory=dict)
     in_flight: Counter[str] = field(default_factory=Counter)
     requests: Counter[str] = field(default_factory=Counter)
     moved_here: Counter[str] = field(default_factory=Counter)
-    waiting: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def read_page(text: str) -> GatewayState:
@@ -49,19 +51,33 @@ def read_page(text: str) -> GatewayState:
                     state.requests[backend] += value
                 case "headrace_retries_total":
                     state.moved_here[backend] += value
-                case "headrace_requests_waiting":
-                    state.waiting = value
+                case "headrace_refusals_total":
+                    state.refused[sample.labels["reason"]] += value
     return state
 
 
-class MetricsPage:
+def read_waiting(page: str) -> Counter[tuple[str, str]]:
+    """Of the flows with the most waiting, which are all of them here."""
+    waiting: Counter[tuple[str, str]] = Counter()
+    for flow in orjson.loads(page)["flows"]:
+        waiting[flow["lane"], flow["business"]] += flow["waiting"]
+    return waiting
+
+
+class GatewayPages:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     async def read(self) -> GatewayState | None:
         """None when it could not be had."""
         status, text = await self._get("/metrics")
-        return read_page(text) if status == 200 else None
+        if status != 200:
+            return None
+        state = read_page(text)
+        status, text = await self._get("/admin/state")
+        if status == 200:
+            state.waiting = read_waiting(text)
+        return state
 
     async def is_ready(self) -> bool:
         return (await self._get("/readyz"))[0] == 200

@@ -10,12 +10,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gateway.demo.business import TYPES
-from gateway.demo.figures import WINDOW_SECONDS, Ending, Span
-from gateway.demo.fleet import POOLS
-from gateway.demo.view import MAX_EVENTS, View, milliseconds, share
+from gateway.demo.figures import WINDOW_SECONDS, Ending
+from gateway.demo.phases import SHOW_SECONDS
+from gateway.demo.sparkline import mark, seconds_per_mark
+from gateway.demo.view import MAX_EVENTS, ROWS, View, milliseconds, reasons, share
 
 WIDE_COLUMNS = 100
+_FIXED_COLUMNS = 65
+"""Taken by a row in front of its sparkline, without the Chinese name."""
+_CHINESE_COLUMNS = 13
+_MOST_MARKS = 48
+_PHASE_STYLES = {"burst": "bold white on red", "outage": "bold black on yellow"}
 
 
 class Screen:
@@ -34,76 +39,72 @@ class Screen:
     def event(self, seconds: float, text: str) -> None:
         """Shown with the next `show`, from the view."""
 
-    def show(self, view: View, now: float) -> None:
-        pools = Table.grid(padding=(0, 3, 0, 0))
-        pools.add_row(*(self._pool(view, plan.name, plan.window) for plan in POOLS))
-        self._live.update(Group(self._types(view, now), "", pools, "", self._events(view)), refresh=True)
+    def show(self, view: View) -> None:
+        parts = (self._phase(view), self._types(view), "", self._refusals(view), self._fleet(view))
+        self._live.update(Group(*parts), refresh=True)
 
     def close(self, summary: list[str]) -> None:
         self._live.stop()
         for line in summary:
             self._console.print(Text(line), soft_wrap=True)
 
-    def _types(self, view: View, now: float) -> Table:
+    def _phase(self, view: View) -> Text:
+        name, _, happens = view.headline.partition(": ")
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{view.seconds:3.0f} s ", "bold")
+        text.append(name, _PHASE_STYLES.get(name, "bold green"))
+        text.append(f": {happens}\n")
+        return text
+
+    def _types(self, view: View) -> Table:
         wide = self._console.width >= WIDE_COLUMNS
-        table = _table(2 if wide else 1)
+        marks = self._console.width - _FIXED_COLUMNS - (_CHINESE_COLUMNS if wide else 0)
+        marks = max(1, min(_MOST_MARKS, marks))
+        size = seconds_per_mark(SHOW_SECONDS, marks)
+        table = _table()
         table.add_column(f"last {WINDOW_SECONDS} s", no_wrap=True)
-        for title in ("sent/s", "in target", "target", "P50", "P99", "refused", "failed"):
+        for title in ("inside", "target", "P50", "P99", "waiting", "refused"):
             table.add_column(title, justify="right", no_wrap=True)
-        for kind, figures in zip(TYPES, view.load.figures, strict=True):
-            span, rate = figures.recent(now)
+        table.add_column("over time", no_wrap=True, min_width=marks)
+        for number, (name, row) in enumerate(zip(ROWS, view.load.rows, strict=True)):
+            span = row.recent(view.seconds)
             table.add_row(
-                f"{kind.name} {kind.chinese_name}" if wide else kind.name,
-                f"{rate:.0f}",
+                f"{name.name} {name.chinese_name}" if wide else name.name,
                 Text(share(span.inside_share), _colour(span.inside_share)),
-                f"{kind.target_ms} ms",
+                name.target,
                 milliseconds(span.percentile_ms(0.5)),
                 milliseconds(span.percentile_ms(0.99)),
-                _count(span, Ending.REFUSED),
-                _count(span, Ending.FAILED),
+                f"{view.waiting(number)}",
+                Text(f"{span.endings[Ending.REFUSED]}", "yellow" if span.endings[Ending.REFUSED] else ""),
+                Text.assemble(
+                    *((mark(value), _colour(value)) for value in view.course_of(number, size, marks))
+                ),
             )
         return table
 
-    def _pool(self, view: View, name: str, window: int) -> Table:
-        table = _table(1)
-        table.add_column("engine", no_wrap=True, min_width=13)
-        table.add_column("", no_wrap=True, min_width=4)
-        table.add_column("in flight", justify="right", no_wrap=True)
-        table.add_column("requests", justify="right", no_wrap=True)
-        for member in view.fleet.members:
-            if member.plan.name != name:
-                continue
-            up = view.gateway.up.get(member.name, False)
-            table.add_row(
-                Text(member.name, "" if up else "red"),
-                Text("up", "green") if up else Text("down", "bold red"),
-                f"{view.gateway.in_flight[member.name]}/{window}",
-                f"{view.gateway.requests[member.name]}",
-            )
+    def _refusals(self, view: View) -> Table:
+        table = _table()
+        table.add_column("refused so far", no_wrap=True, min_width=len("wealth-product advice"))
+        table.add_column("reason", no_wrap=True)
+        for name, row in zip(ROWS, view.load.rows, strict=True):
+            table.add_row(name.name, reasons(row.whole))
         return table
 
-    def _events(self, view: View) -> Text:
-        whole = [figures.whole for figures in view.load.figures]
-        refused, failed = (
-            sum(span.endings[ending] for span in whole) for ending in (Ending.REFUSED, Ending.FAILED)
-        )
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(
-            f"{view.seconds:.0f} s: {sum(span.sent for span in whole)} sent, {refused} refused, {failed} failed, "
-            f"{view.gateway.moved_here.total()} moved, {view.gateway.waiting} waiting   Ctrl-C ends\n",
-            "bold",
-        )
-        lines = [f"{seconds:4.0f} s  {event}" for seconds, event in view.events]
+    def _fleet(self, view: View) -> Text:
+        failed = sum(row.whole.endings[Ending.FAILED] for row in view.load.rows)
+        text = Text("\n", no_wrap=True, overflow="ellipsis")
+        for pool in view.pools:
+            text.append(f"{pool.name} ")
+            text.append(f"{pool.up}/{pool.engines} up", "" if pool.up == pool.engines else "bold red")
+            text.append(f", {pool.in_flight}/{pool.slots} in flight   ")
+        text.append(f"failed {failed}\n", "bold red" if failed else "")
+        lines = [f"{seconds:3.0f} s  {event}" for seconds, event in view.events]
         text.append("\n".join(lines + [""] * (MAX_EVENTS - len(lines))))
         return text
 
 
-def _table(gap: int) -> Table:
-    return Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
-
-
-def _count(span: Span, ending: Ending) -> Text:
-    return Text(str(span.endings[ending]), "red" if span.endings[ending] else "")
+def _table() -> Table:
+    return Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _colour(inside: float | None) -> str:

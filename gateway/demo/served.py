@@ -1,8 +1,8 @@
 """The child's side: the gateway of the demo, `python -m gateway.demo.served`.
 
 Reads one line of JSON from standard input, `{"port": .., "directory": .., "pools": [{"name", "window", "backends": [[name, url], ..]}]}`, then serves as `headrace serve`
-would, without a request log. `directory` holds the engines' sockets. The end of standard input ends it: in order at first, whatever runs is cut
-`GRACE_SECONDS` later. Engines are probed every `PROBE_SECONDS`, more often than by default, so that one that is back is seen to be back.
+would with the settings of `configuration`, without a request log. `directory` holds the engines' sockets. The end of standard input ends it: in order at
+first, whatever runs is cut `GRACE_SECONDS` later.
 """
 
 from __future__ import annotations
@@ -14,40 +14,11 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
 
 from gateway import server
-from gateway.settings import (
-    BackendSettings,
-    LogSettings,
-    PoolSettings,
-    ProbeSettings,
-    ServerSettings,
-    Settings,
-    WindowSettings,
-)
-from policies.pool_choice import PoolRole
+from gateway.demo.configuration import settings_from
 
 GRACE_SECONDS = 0.5
-PROBE_SECONDS = 2.0
-
-
-def settings_from(plan: dict[str, Any]) -> Settings:
-    pools = tuple(
-        PoolSettings(
-            name=pool["name"],
-            role=PoolRole(pool["name"]),
-            window=WindowSettings(max=pool["window"]),
-            backends=tuple(BackendSettings(name=name, url=url) for name, url in pool["backends"]),
-        )
-        for pool in plan["pools"]
-    )
-    return Settings(
-        pools=pools,
-        server=ServerSettings(port=plan["port"]),
-        probes=ProbeSettings(interval_seconds=PROBE_SECONDS),
-        log=LogSettings(requests=False),
-    )
 
 
 def _end_with_parent() -> None:

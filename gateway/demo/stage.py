@@ -15,11 +15,13 @@ from typing import Protocol
 
 from rich.console import Console
 
-from gateway.demo.fleet import Fleet, Outage, outages
+from gateway.demo.business import FIELD_PEAK
+from gateway.demo.fleet import Fleet
 from gateway.demo.gateway_child import HOST, GatewayChild, any_free_port, port_is_free
 from gateway.demo.lines import Lines
 from gateway.demo.load import Load
-from gateway.demo.scrape import MetricsPage
+from gateway.demo.phases import OUTAGE, course
+from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
 from gateway.demo.view import View, introduction, summary
 from gateway.settings import BackendSettings, TimeoutSettings, UpstreamSettings
@@ -34,7 +36,7 @@ _FILES = 65_536
 class Display(Protocol):
     def open(self, introduction: list[str]) -> None: ...
     def event(self, seconds: float, text: str) -> None: ...
-    def show(self, view: View, now: float) -> None: ...
+    def show(self, view: View) -> None: ...
     def close(self, summary: list[str]) -> None: ...
 
 
@@ -45,7 +47,7 @@ class Stage:
         self._seed = seed
         self._share_of_peak = share_of_peak
         self._display: Display = Screen(Console()) if sys.stdout.isatty() else Lines(sys.stdout)
-        self._outage = outages(seconds)
+        self._course = course(seconds)
 
     async def play(self) -> None:
         _raise_file_limit()
@@ -55,8 +57,11 @@ class Stage:
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         pool = way_to(self._port)
         try:
-            async with Fleet(self._seed) as fleet, GatewayChild(self._port, fleet) as child:
-                await _until_one(child.ready(MetricsPage(pool)), stopped.wait())
+            async with (
+                Fleet(self._seed, self._share_of_peak) as fleet,
+                GatewayChild(self._port, fleet) as child,
+            ):
+                await _until_one(child.ready(GatewayPages(pool)), stopped.wait())
                 if not stopped.is_set():
                     await self._perform(fleet, child, pool, stopped)
         finally:
@@ -74,34 +79,35 @@ class Stage:
     async def _perform(
         self, fleet: Fleet, child: GatewayChild, pool: ConnectionPool, stopped: asyncio.Event
     ) -> None:
-        load = Load(pool, self._share_of_peak, self._seed)
-        view = View(fleet, load)
-        page = MetricsPage(pool)
-        self._display.open(introduction(self._port, self._share_of_peak, len(fleet.members)))
+        load = Load(pool, FIELD_PEAK * self._share_of_peak, self._course, self._seed)
+        view = View(fleet, load, self._course)
+        page = GatewayPages(pool)
+        self._display.open(introduction(self._port, len(fleet.members)))
         try:
             await _until_one(
                 load.arrive(),
                 self._follow(view, page),
-                self._fail_engines(view),
+                self._lose_an_engine(view),
                 child.watch(),
                 _stop(stopped, self._seconds),
             )
             await load.end(ANSWERS_SECONDS)
             await self._look(view, page)
+            view.measure_recovery()
         finally:
             await load.end(0)
             self._display.close(summary(view))
 
-    async def _follow(self, view: View, page: MetricsPage) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+    async def _follow(self, view: View, page: GatewayPages) -> None:
         while True:
-            view.seconds = loop.time() - began
+            view.seconds = view.load.seconds
+            if view.enter_phase():
+                self._display.event(view.seconds, view.headline)
             await self._look(view, page)
-            self._display.show(view, loop.time())
+            self._display.show(view)
             await asyncio.sleep(REFRESH_SECONDS)
 
-    async def _look(self, view: View, page: MetricsPage) -> None:
+    async def _look(self, view: View, page: GatewayPages) -> None:
         """Read the gateway's page; an engine that went or came back since is an event."""
         state = await page.read()
         if state is None:
@@ -110,17 +116,14 @@ class Stage:
             if up != view.gateway.up.get(name, True):
                 self._note(view, f"{name} {'is used again' if up else 'is left out by the gateway'}")
         view.gateway = state
+        if view.measure_recovery():
+            self._note(view, view.recovery_text)
 
-    async def _fail_engines(self, view: View) -> None:
-        began = asyncio.get_running_loop().time()
-        number = 0
-        outage: Outage = self._outage
-        while (start := outage.start_of(number)) is not None:
-            await asyncio.sleep(began + start - asyncio.get_running_loop().time())
-            member = view.fleet.next_to_fail()
-            self._note(view, f"{member.name} refuses connections for {outage.seconds:g} s (on purpose)")
-            await view.fleet.fail(member, outage.seconds)
-            number += 1
+    async def _lose_an_engine(self, view: View) -> None:
+        await asyncio.sleep(self._course.start_of(OUTAGE.name))
+        member, seconds = view.fleet.to_fail, self._course.named(OUTAGE.name).seconds
+        self._note(view, f"{member.name} refuses connections for {seconds:.1g} s (on purpose)")
+        await view.fleet.fail(member, seconds)
         await asyncio.Event().wait()
 
     def _note(self, view: View, text: str) -> None:

@@ -1,0 +1,1 @@
+"""Shares of tenants that compete for one fleet, measured end to end."""
