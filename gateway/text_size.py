@@ -42,6 +42,11 @@ _INPUTS: dict[Kind, tuple[str, ...]] = {
 
 def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
     """`fields` is the body's JSON object."""
+    tools = fields.get("tools")
+    if kind is Kind.CHAT and not tools:
+        texts = _only_texts(fields.get("messages"))
+        if texts is not None:
+            return TextSize(*_counted(texts), len(texts))
     found = _Found()
     for name in _INPUTS.get(kind, ()):
         value = fields.get(name)
@@ -55,11 +60,60 @@ def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
             found.add_list(value, 0)
         elif type(value) is dict:
             found.add_item(value, 0)
-    tools = fields.get("tools")
     if tools and type(tools) is list and kind is not Kind.COMPLETION:
         found.tools = len(tools)
         found.add_json(tools)
     return found.size()
+
+
+def _only_texts(messages: Any) -> list[str] | None:
+    """Of messages that are a role and a text each, as nearly all are; else None."""
+    if type(messages) is not list:
+        return None
+    texts: list[str] = []
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return None
+        text = message.get("content")
+        if type(text) is not str or "role" not in message:
+            return None
+        texts.append(text)
+    return texts
+
+
+def _counted(texts: list[str]) -> tuple[float, float, float, float, float, float, float]:
+    """The characters in the order of `TextSize`, from `wide` to `lines`."""
+    text = texts[0] if len(texts) == 1 else "".join(texts)
+    chars = len(text)
+    weight = 1.0
+    if chars > _SAMPLED_ABOVE_CHARS:
+        stride = chars // _PIECES
+        first = (stride - _PIECE_CHARS) // 2
+        text = "".join([text[i : i + _PIECE_CHARS] for i in range(first, first + _PIECES * stride, stride)])
+        weight = chars / _SAMPLED_ABOVE_CHARS
+    wide = accented = 0
+    if text.isascii():
+        ascii_bytes = text.encode("ascii")
+    else:
+        ascii_bytes = text.encode("ascii", "ignore")
+        others = len(text) - len(ascii_bytes)
+        # Of n characters of two bytes and m of three, n + m = others and 2n + 3m the bytes; four bytes count as two wide ones.
+        wide = len(text.encode("utf-8", "surrogatepass")) - len(ascii_bytes) - 2 * others
+        accented = max(others - wide, 0)
+    rest = ascii_bytes.translate(None, _LETTERS)
+    spaces = rest.count(b" ")
+    lines = rest.count(b"\n")
+    visible = len(rest)
+    digits = visible - len(rest.translate(None, _DIGITS))
+    return (
+        weight * wide,
+        weight * accented,
+        weight * (len(ascii_bytes) - visible),
+        weight * digits,
+        weight * (visible - spaces - lines - digits),
+        weight * spaces,
+        weight * lines,
+    )
 
 
 def request_text(fields: dict[str, Any], limit_chars: int = 4096) -> tuple[str, str]:
@@ -196,42 +250,12 @@ class _Found:
             return
 
     def size(self) -> TextSize:
-        texts = self.texts
-        text = texts[0] if len(texts) == 1 else "".join(texts)
-        weight = 1.0
-        chars = len(text)
-        if chars > _SAMPLED_ABOVE_CHARS:
-            stride = chars // _PIECES
-            first = (stride - _PIECE_CHARS) // 2
-            text = "".join(
-                [text[i : i + _PIECE_CHARS] for i in range(first, first + _PIECES * stride, stride)]
-            )
-            weight = chars / len(text)
-        wide = accented = 0
-        if text.isascii():
-            ascii_bytes = text.encode("ascii")
-        else:
-            ascii_bytes = text.encode("ascii", "ignore")
-            others = len(text) - len(ascii_bytes)
-            # Of n characters of two bytes and m of three, n + m = others and 2n + 3m the bytes; four bytes count as two wide ones.
-            wide = len(text.encode("utf-8", "surrogatepass")) - len(ascii_bytes) - 2 * others
-            accented = max(others - wide, 0)
-        rest = ascii_bytes.translate(None, _LETTERS)
-        spaces = rest.count(b" ")
-        lines = rest.count(b"\n")
-        digits = len(rest) - len(rest.translate(None, _DIGITS))
         return TextSize(
-            wide=weight * wide,
-            accented=weight * accented,
-            letters=weight * (len(ascii_bytes) - len(rest)),
-            digits=weight * digits,
-            marks=weight * (len(rest) - spaces - lines - digits),
-            spaces=weight * spaces,
-            lines=weight * lines,
-            messages=self.messages,
-            tools=self.tools,
-            images=self.images,
-            small_images=self.small_images,
-            audio_bytes=self.audio_bytes,
-            token_ids=self.token_ids,
+            *_counted(self.texts),
+            self.messages,
+            self.tools,
+            self.images,
+            self.small_images,
+            self.audio_bytes,
+            self.token_ids,
         )

@@ -5,7 +5,7 @@ An output estimate comes from the first of these that has seen enough: business 
 Events: a request arrives (reads only), an engine reported usage (learns).
 Bounds: `MODELS` models and `BUSINESS_TYPES` of each, the one that learnt longest ago leaves first. A name costs memory only once an engine
 has answered for it.
-Cost: past its first 400 samples a model learns from one answer in four (at irregular gaps, so that no pattern of arrivals hides a part of
+Cost: past its first 400 samples a model learns from one answer in eight (at irregular gaps, so that no pattern of arrivals hides a part of
 them), and answers enter a histogram a sixteenth of its samples at a time, so what is expected lags by that much.
 """
 
@@ -19,8 +19,8 @@ from policies.outputs import EMPTY, Histogram, OutputRules, expected_beyond, mea
 MODELS = 256
 BUSINESS_TYPES = 64
 _ALL_BELOW = 400
-_THEN_SKIPPED = 7
-"""At most one less between two; three on average."""
+_THEN_SKIPPED = 15
+"""At most one less between two; seven on average."""
 _GOLDEN = 0.618033988749895
 _FRESH_SHARE = 1 / 16
 _LIMITS_REMEMBERED = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from gateway.demo.figures import Ending, Span
-from gateway.demo.view import ROWS, View, milliseconds, reasons, share
+from gateway.demo.view import ROWS, View, milliseconds, refusals, share
 
 EVERY_SECONDS = 2.0
 
@@ -30,12 +30,12 @@ class Lines:
         for name, row in zip(ROWS, view.load.rows, strict=True):
             span = row.recent(view.seconds)
             parts.append(
-                f"{name.name} {share(span.inside_share)} in target "
-                f"P50 {milliseconds(span.percentile_ms(0.5))} P99 {milliseconds(span.percentile_ms(0.99))} ms "
+                f"{name.name} {share(span.inside_share)} inside, "
+                f"P50/P99 {milliseconds(span.percentile_ms(0.5))}/{milliseconds(span.percentile_ms(0.99))} ms, "
                 f"refused {span.endings[Ending.REFUSED]}"
             )
             whole.add(row.whole)
-        parts.append(f"refused so far: {reasons(whole)}")
+        parts.append(f"refused so far: {refusals(whole)}")
         parts.append(f"failed {whole.endings[Ending.FAILED]}")
         parts.append(f"engines up {view.engines_up}/{len(view.fleet.members)}")
         parts += [f"{pool.name} in flight {pool.in_flight}/{pool.slots}" for pool in view.pools]

@@ -28,14 +28,12 @@ class Phase:
     factor: float
     seconds: float
     happens: str
-    """One sentence of at most 80 characters, the name included."""
+    """One sentence that fits a terminal of 80 columns behind the time and the name."""
 
 
-CALM = Phase(
-    "calm", CALM_FACTOR, 10.0, "three quarters of what the fleet can do; nobody has to wait for long"
-)
+CALM = Phase("calm", CALM_FACTOR, 10.0, "three quarters of what the fleet can do; nobody waits for long")
 BURST = Phase(
-    "burst", BURST_FACTOR, 12.0, "twice what the fleet can do; what could not be in time is refused early"
+    "burst", BURST_FACTOR, 12.0, "twice what the fleet can do; what would be late is refused at once"
 )
 AFTER = Phase("after the burst", CALM_FACTOR, 14.0, "no stale work is queued, so all can be in time again")
 OUTAGE = Phase("outage", CALM_FACTOR, 7.0, "an engine refuses connections, on purpose; the others take over")
@@ -63,6 +61,10 @@ class Course:
 
     def named(self, name: str) -> Phase:
         return next(phase for phase in self.phases if phase.name == name)
+
+    @property
+    def seconds(self) -> float:
+        return sum(phase.seconds for phase in self.phases)
 
     @property
     def burst_end(self) -> float:

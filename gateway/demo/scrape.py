@@ -18,21 +18,17 @@ from gateway.upstream.pool import ConnectionPool
 _SHOWN = (
     "headrace_backend_up{",
     "headrace_backend_in_flight{",
-    "headrace_requests_total{",
     "headrace_retries_total{",
-    "headrace_refusals_total{",
 )
 
 
 @dataclass(slots=True)
 class GatewayState:
-    """By backend name, but for `refused`, by reason, and `waiting`, the requests in the gateway's queue by (lane, business type)."""
+    """By backend name, but for `waiting`, the requests in the gateway's queue by (lane, business type)."""
 
     up: dict[str, bool] = field(default_factory=dict)
     in_flight: Counter[str] = field(default_factory=Counter)
-    requests: Counter[str] = field(default_factory=Counter)
     moved_here: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
     waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
@@ -47,12 +43,8 @@ def read_page(text: str) -> GatewayState:
                     state.up[backend] = bool(value)
                 case "headrace_backend_in_flight":
                     state.in_flight[backend] = value
-                case "headrace_requests_total":
-                    state.requests[backend] += value
                 case "headrace_retries_total":
                     state.moved_here[backend] += value
-                case "headrace_refusals_total":
-                    state.refused[sample.labels["reason"]] += value
     return state
 
 

@@ -11,12 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.demo.figures import WINDOW_SECONDS, Ending
-from gateway.demo.phases import SHOW_SECONDS
 from gateway.demo.sparkline import mark, seconds_per_mark
-from gateway.demo.view import MAX_EVENTS, ROWS, View, milliseconds, reasons, share
+from gateway.demo.view import MAX_EVENTS, ROWS, View, milliseconds, refusals, share
 
 WIDE_COLUMNS = 100
-_FIXED_COLUMNS = 65
+_FIXED_COLUMNS = 62
 """Taken by a row in front of its sparkline, without the Chinese name."""
 _CHINESE_COLUMNS = 13
 _MOST_MARKS = 48
@@ -53,14 +52,15 @@ class Screen:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{view.seconds:3.0f} s ", "bold")
         text.append(name, _PHASE_STYLES.get(name, "bold green"))
-        text.append(f": {happens}\n")
+        text.append(f": {happens}\n      ")
+        text.append(view.recovery_text, "bold green")
         return text
 
     def _types(self, view: View) -> Table:
         wide = self._console.width >= WIDE_COLUMNS
         marks = self._console.width - _FIXED_COLUMNS - (_CHINESE_COLUMNS if wide else 0)
         marks = max(1, min(_MOST_MARKS, marks))
-        size = seconds_per_mark(SHOW_SECONDS, marks)
+        size = seconds_per_mark(view.course.seconds, marks)
         table = _table()
         table.add_column(f"last {WINDOW_SECONDS} s", no_wrap=True)
         for title in ("inside", "target", "P50", "P99", "waiting", "refused"):
@@ -87,17 +87,18 @@ class Screen:
         table.add_column("refused so far", no_wrap=True, min_width=len("wealth-product advice"))
         table.add_column("reason", no_wrap=True)
         for name, row in zip(ROWS, view.load.rows, strict=True):
-            table.add_row(name.name, reasons(row.whole))
+            failed = row.whole.endings[Ending.FAILED]
+            failures = Text(f"  failed {failed}" if failed else "", "bold red")
+            table.add_row(name.name, Text.assemble(refusals(row.whole), failures))
         return table
 
     def _fleet(self, view: View) -> Text:
-        failed = sum(row.whole.endings[Ending.FAILED] for row in view.load.rows)
         text = Text("\n", no_wrap=True, overflow="ellipsis")
         for pool in view.pools:
             text.append(f"{pool.name} ")
             text.append(f"{pool.up}/{pool.engines} up", "" if pool.up == pool.engines else "bold red")
             text.append(f", {pool.in_flight}/{pool.slots} in flight   ")
-        text.append(f"failed {failed}\n", "bold red" if failed else "")
+        text.append("\n")
         lines = [f"{seconds:3.0f} s  {event}" for seconds, event in view.events]
         text.append("\n".join(lines + [""] * (MAX_EVENTS - len(lines))))
         return text

@@ -87,6 +87,7 @@ class Stage:
             await _until_one(
                 load.arrive(),
                 self._follow(view, page),
+                self._announce_phases(view),
                 self._lose_an_engine(view),
                 child.watch(),
                 _stop(stopped, self._seconds),
@@ -101,8 +102,6 @@ class Stage:
     async def _follow(self, view: View, page: GatewayPages) -> None:
         while True:
             view.seconds = view.load.seconds
-            if view.enter_phase():
-                self._display.event(view.seconds, view.headline)
             await self._look(view, page)
             self._display.show(view)
             await asyncio.sleep(REFRESH_SECONDS)
@@ -118,6 +117,16 @@ class Stage:
         view.gateway = state
         if view.measure_recovery():
             self._note(view, view.recovery_text)
+
+    async def _announce_phases(self, view: View) -> None:
+        """Each one, however short it is and however seldom the display is redrawn."""
+        start = 0.0
+        for phase in self._course.phases:
+            await asyncio.sleep(start - view.load.seconds)
+            view.phase = phase
+            self._display.event(start, view.headline)
+            start += phase.seconds
+        await asyncio.Event().wait()
 
     async def _lose_an_engine(self, view: View) -> None:
         await asyncio.sleep(self._course.start_of(OUTAGE.name))

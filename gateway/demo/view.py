@@ -31,7 +31,7 @@ class RowName(NamedTuple):
 
 ROWS = (
     *(RowName(kind.name, kind.chinese_name, f"{kind.target_ms} ms") for kind in TYPES),
-    RowName("emergencies", "", "its type's"),
+    RowName("emergencies", "", "by type"),
 )
 
 
@@ -39,10 +39,10 @@ def introduction(port: int, engines: int) -> list[str]:
     """Lines of at most 80 characters, the commands among them fit for copying."""
     return [
         f"Headrace in front of {engines} emulated engines: modelled times, made-up words.",
-        f"  curl -si 127.0.0.1:{port}/v1/chat/completions -H content-type:application/json \\",
-        f'   -d \'{{"model":"{MODEL}","messages":[{{"role":"user","content":"My credit card?"}}]}}\'',
+        f"  curl -i 127.0.0.1:{port}/v1/chat/completions -H content-type:application/json \\",
+        f'  -d \'{{"model":"{MODEL}","messages":[{{"role":"user","content":"Credit card"}}]}}\'',
         "The text says what it is (x-headrace-route). As a bank with an emergency, add:",
-        f"   -H 'authorization: Bearer {BANK_A_KEY}' -H 'x-headrace-lane: emergency'",
+        f"  -H 'authorization: Bearer {BANK_A_KEY}' -H 'x-headrace-lane: emergency'",
     ]
 
 
@@ -71,11 +71,6 @@ class View:
         self.events.append((self.seconds, text))
         return self.events[-1]
 
-    def enter_phase(self) -> bool:
-        """Whether another phase has begun since the last call."""
-        before, self.phase = self.phase, self.course.at(self.seconds)
-        return self.phase is not before
-
     def measure_recovery(self) -> bool:
         """Whether the recovery's length has become known since the last call."""
         if self.recovered_in is not None or self.seconds < self.course.burst_end:
@@ -94,9 +89,7 @@ class View:
     def recovery_text(self) -> str:
         if self.recovered_in is None:
             return ""
-        if self.recovered_in == 0:
-            return "recovered at once: what came after the burst was in time"
-        return f"recovered {self.recovered_in} s after the burst: what came from then on was in time"
+        return f"recovered {self.recovered_in} s after the burst: from then on nearly all was in time"
 
     @property
     def pools(self) -> list[PoolLine]:
@@ -147,8 +140,8 @@ def milliseconds(value: int | None) -> str:
     return "-" if value is None else f"{value}"
 
 
-def reasons(span: Span) -> str:
-    """Of refusals, the most frequent first: `deadline 312, overloaded 4; Retry-After 1-3 s`."""
+def refusals(span: Span) -> str:
+    """By reason, the most frequent first: `deadline 312, overloaded 4; Retry-After 1-3 s`."""
     if not span.reasons:
         return "none"
     most = span.reasons.most_common()
@@ -170,9 +163,9 @@ def summary(view: View) -> list[str]:
         f"{answered} answered in {view.seconds:.0f} s, {refused} refused, {failed} failed, "
         f"{view.gateway.moved_here.total()} moved to another engine"
     ]
-    lines += [
-        f"  {name.name}: {_by_phase(view, row)}" for name, row in zip(ROWS, view.load.rows, strict=True)
-    ]
+    lines.append("inside the target, and time to the first byte:")
+    for name, row in zip(ROWS, view.load.rows, strict=True):
+        lines.append(f"  {name.name + ':':22} {_by_phase(view, row)}")
     if view.recovery_text:
         lines.append(view.recovery_text)
     if view.load.skipped_seconds >= 0.1 or view.load.left_out:
@@ -185,13 +178,13 @@ def summary(view: View) -> list[str]:
 
 def _by_phase(view: View, row: RowFigures) -> str:
     parts = []
-    for phase, words in ((CALM, "calm"), (BURST, "in the burst"), (AFTER, "after it")):
+    for phase, word in ((CALM, "calm"), (BURST, "burst"), (AFTER, "after")):
         start = view.course.start_of(phase.name)
         end = start + view.course.named(phase.name).seconds
         inside = row.within(range(math.ceil(start), math.floor(end))).inside_share
-        parts.append(f"{share(inside)} {words}")
-    first_byte = f"first byte P50 {milliseconds(row.whole.percentile_ms(0.5))} ms, P99 {milliseconds(row.whole.percentile_ms(0.99))} ms"
-    return f"in target {', '.join(parts)}; {first_byte}"
+        parts.append(f"{word} {share(inside)}")
+    median, late = (milliseconds(row.whole.percentile_ms(rank)) for rank in (0.5, 0.99))
+    return f"{', '.join(parts)}; P50 {median}, P99 {late} ms"
 
 
 def _all_by_second(rows: list[RowFigures]) -> dict[int, Span]:

@@ -49,7 +49,7 @@ def test_each_model_has_its_own_price_of_a_prompt() -> None:
 def test_a_long_known_model_still_learns() -> None:
     known = lengths()
     learn(known, 500, "m", "default", prompt=1000)
-    learn(known, 4000, "m", "default", prompt=1300)
+    learn(known, 8000, "m", "default", prompt=1300)
     assert known.arrived("m", "default", SIZE, None).prompt_tokens == pytest.approx(1300, rel=0.03)
 
 
@@ -79,7 +79,7 @@ def test_what_is_expected_follows_the_answers() -> None:
     for _ in range(500):
         known.learned("m", "chat", SIZE, 900, int(draw.lognormvariate(5, 0.5)))
     before = known.arrived("m", "chat", SIZE, 1000)
-    for _ in range(2000):
+    for _ in range(4000):
         known.learned("m", "chat", SIZE, 900, int(draw.lognormvariate(4, 0.5)))
     after = known.arrived("m", "chat", SIZE, 1000)
     assert after.output_mean < before.output_mean / 2
