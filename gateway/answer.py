@@ -16,7 +16,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.headers import header_lines
+
 _BODILESS = (204, 304)
+_CLOSE = (b"connection", b"close")
 
 
 class Answer(RequestResponseCycle):
@@ -77,23 +80,22 @@ class Answer(RequestResponseCycle):
         if self.scope["method"] == "HEAD" or status in _BODILESS:
             self._bodiless = True  # whatever length its head announces: that of the body it stands for
             chunked = False
-        lines = [STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status]
-        for name, value in headers:
-            if name == b"content-length":
-                chunked = False
-                self.expected_content_length = int(value)
-            elif name == b"connection" and value == b"close":
-                self.keep_alive = False
-                continue
-            lines += (name, b": ", value, b"\r\n")
+        named = dict(headers)
+        length = named.get(b"content-length")
+        if length is not None:
+            chunked = False
+            self.expected_content_length = int(length)
+        if b"connection" in named and _CLOSE in headers:
+            self.keep_alive = False
+            headers = [pair for pair in headers if pair != _CLOSE]
         self._until_close = chunked and self.scope["http_version"] == "1.0"
-        if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        if chunked and not self._until_close:
-            lines.append(b"transfer-encoding: chunked\r\n")
+        head = b"%b%b%b%b\r\n" % (
+            STATUS_LINE.get(status) or b"HTTP/1.1 %d \r\n" % status,
+            header_lines(headers),
+            b"" if self.keep_alive else b"connection: close\r\n",
+            b"transfer-encoding: chunked\r\n" if chunked and not self._until_close else b"",
+        )
         self.chunked_encoding = chunked
-        lines.append(b"\r\n")
-        head = b"".join(lines)
         if body_follows:
             self._held_head = head
         else:

@@ -64,7 +64,7 @@ def forwarded(client_headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes
 
 def header_lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """As they stand in a head."""
-    return b"".join([part for name, value in headers for part in (name, b": ", value, b"\r\n")])
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
 def request_head(
@@ -95,9 +95,10 @@ def answer_headers(
 ) -> list[tuple[bytes, bytes]]:
     """What the client gets of the engine's headers. `drop_length` where the body will be shortened on its way."""
     dropped: frozenset[bytes] = _DROPPED_WITH_LENGTH if drop_length else _DROPPED_FROM_ANSWER
-    for name, value in engine_headers:
-        if name == b"connection" and value not in _USUAL_CONNECTION:
-            dropped = dropped | _tokens(value)
+    if b"connection" in dict(engine_headers):
+        for name, value in engine_headers:
+            if name == b"connection" and value not in _USUAL_CONNECTION:
+                dropped = dropped | _tokens(value)
     return [pair for pair in engine_headers if pair[0] not in dropped]
 
 

@@ -30,6 +30,7 @@ from routing.decision import Lease
 Send = Callable[[Any], Awaitable[None]]
 Move = Callable[[Verdict], bool]
 
+_USUAL_TYPES = (b"application/json", b"text/event-stream")
 _BACKPRESSURE = (429, 503)
 _FAULTS = (500, 502, 504)
 _USAGE_PLAIN = re.compile(
@@ -97,13 +98,11 @@ class Relay:
 
     async def run(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         """`move` tries to take the lease to another backend; it is asked for a stream that begins with a failure."""
-        media_type = b""
-        is_encoded = False
-        for name, value in answer.headers:
-            if name == b"content-type":
-                media_type = value.partition(b";")[0].strip().lower()
-            elif name == b"content-encoding":
-                is_encoded = value.lower() != b"identity"
+        named = dict(answer.headers)
+        media_type = named.get(b"content-type", b"")
+        if media_type not in _USUAL_TYPES:
+            media_type = media_type.partition(b";")[0].strip().lower()
+        is_encoded = b"content-encoding" in named and named[b"content-encoding"].lower() != b"identity"
         if media_type == b"text/event-stream" and answer.status == 200 and not is_encoded:
             return await self._stream(answer, lease, move)
         if self.head_sent:

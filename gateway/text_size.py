@@ -44,9 +44,10 @@ def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
     """`fields` is the body's JSON object."""
     tools = fields.get("tools")
     if kind is Kind.CHAT and not tools:
-        texts = _only_texts(fields.get("messages"))
-        if texts is not None:
-            return TextSize(*_counted(texts), len(texts))
+        messages = fields.get("messages")
+        text = _only_text(messages)
+        if text is not None:
+            return TextSize(*_counted(text), len(messages))
     found = _Found()
     for name in _INPUTS.get(kind, ()):
         value = fields.get(name)
@@ -66,24 +67,18 @@ def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
     return found.size()
 
 
-def _only_texts(messages: Any) -> list[str] | None:
+def _only_text(messages: Any) -> str | None:
     """Of messages that are a role and a text each, as nearly all are; else None."""
-    if type(messages) is not list:
-        return None
-    texts: list[str] = []
-    for message in messages:
-        if type(message) is not dict or len(message) != 2:
-            return None
-        text = message.get("content")
-        if type(text) is not str or "role" not in message:
-            return None
-        texts.append(text)
-    return texts
+    try:
+        if max(map(len, messages)) == 2:
+            return "".join([message["content"] for message in messages])
+    except (TypeError, KeyError, ValueError):
+        pass
+    return None
 
 
-def _counted(texts: list[str]) -> tuple[float, float, float, float, float, float, float]:
+def _counted(text: str) -> tuple[float, float, float, float, float, float, float]:
     """The characters in the order of `TextSize`, from `wide` to `lines`."""
-    text = texts[0] if len(texts) == 1 else "".join(texts)
     chars = len(text)
     weight = 1.0
     if chars > _SAMPLED_ABOVE_CHARS:
@@ -251,7 +246,7 @@ class _Found:
 
     def size(self) -> TextSize:
         return TextSize(
-            *_counted(self.texts),
+            *_counted("".join(self.texts)),
             self.messages,
             self.tools,
             self.images,

@@ -14,7 +14,7 @@ it was last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -22,6 +22,10 @@ from typing import NamedTuple
 class ServiceTimeRules:
     half_life_samples: float = 32.0
     min_samples: int = 5
+    least_gain: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "least_gain", 1.0 - 2.0 ** (-1.0 / self.half_life_samples))
 
 
 class ServiceTime(NamedTuple):
@@ -35,7 +39,9 @@ UNSEEN = ServiceTime()
 
 def after_service(known: ServiceTime, seconds: float, rules: ServiceTimeRules) -> ServiceTime:
     samples = known.samples + 1
-    gain = max(1.0 / samples, 1.0 - 2.0 ** (-1.0 / rules.half_life_samples))
+    gain = 1.0 / samples
+    if gain < rules.least_gain:
+        gain = rules.least_gain
     error = seconds - known.mean
     if samples == 1:
         return ServiceTime(seconds, 0.0, 1)

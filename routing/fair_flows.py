@@ -115,7 +115,9 @@ class Flows:
         """`turn` is the last that was used; returns the last used now."""
         return self.corrected(flow_key(tag), tag.weight, difference_cost, now, turn)
 
-    def corrected(self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0) -> int:
+    def corrected(
+        self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0
+    ) -> int:
         """The same; without a `turn` where nothing waits."""
         rank = _RANK_OF[flow[0]]
         if rank == 0:

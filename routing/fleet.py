@@ -169,6 +169,10 @@ class Fleet:
         self.version = 0
         """Changes whenever a backend comes, goes, or may be used again."""
 
+    @property
+    def has_absent(self) -> bool:
+        return bool(self._absent)
+
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
 
@@ -331,8 +335,6 @@ class Fleet:
 
     def pass_time(self, now: float) -> None:
         """Whose pause is over may be tried."""
-        if not self._absent:
-            return
         for backend in self._absent:
             if backend.is_blocked and not backend.absence.blocks(now):
                 backend.is_blocked = False

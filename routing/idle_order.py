@@ -3,15 +3,16 @@
 State only: the order itself is the `key_of` that the owner gives (`policies.least_time`); smaller is better, infinite is not to be used.
 Contract: whoever changes what a key depends on (a slot taken or given back, a window, a slowdown, an absence) calls `changed` in the same step.
 `best` changes nothing. Among equal keys the one that was changed longest ago is first, so that an idle fleet is used in turn.
-How: a heap with lazy deletion. `changed` pushes a new entry, and only a member's last entry is valid; what is no longer valid is dropped when it
-comes to the top, and all of it when the heap has grown to `_SLACK` times the members. So `changed` and `best` are O(log n) amortised, plus
+How: a heap with lazy deletion. `changed` puts in a new entry, at once in place of the old one where that is the top, as it is when the best is
+taken; only a member's last entry is valid. What is no longer valid is dropped when it comes to the top, and all of it when the heap has
+grown to `_SLACK` times the members. So `changed` and `best` are O(log n) amortised, plus
 O(x log n) for x excluded members that stand before the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Generic, TypeVar
 
@@ -26,8 +27,8 @@ class IdleOrder(Generic[Member]):
         """`members` are told apart as dictionary keys are; their order is that of equals at the start."""
         self._key_of = key_of
         self._turn = 0
-        self._valid: dict[Member, int] = {}
-        """The turn of each member's valid entry; it has none in the heap while its key is infinite."""
+        self._valid: dict[Member, _Entry[Member] | None] = {}
+        """Each member's valid entry; in the heap while its key is finite."""
         self._heap: list[_Entry[Member]] = []
         for member in members:
             self.add(member)
@@ -45,7 +46,7 @@ class IdleOrder(Generic[Member]):
 
     def add(self, member: Member) -> None:
         """A new member, or the same as `changed`."""
-        self._valid[member] = 0
+        self._valid[member] = None
         self.changed(member)
 
     def remove(self, member: Member) -> None:
@@ -57,14 +58,18 @@ class IdleOrder(Generic[Member]):
         if member not in valid:
             return
         turn = self._turn = self._turn + 1
-        valid[member] = turn
         key = self._key_of(member)
-        if key != inf:
-            heap = self._heap
-            heappush(heap, (key, turn, member))
-            if len(heap) > _SLACK * len(valid) + 16:
-                self._heap = [entry for entry in heap if valid.get(entry[2]) == entry[1]]
-                heapify(self._heap)
+        entry = valid[member] = (key, turn, member)
+        if key == inf:
+            return
+        heap = self._heap
+        if heap and heap[0][2] is member:
+            heapreplace(heap, entry)
+            return
+        heappush(heap, entry)
+        if len(heap) > _SLACK * len(valid) + 16:
+            heap[:] = [entry for entry in heap if valid.get(entry[2]) is entry]
+            heapify(heap)
 
     def best(self, exclude: Collection[Member] = ()) -> Member | None:
         """The member with the smallest key that is not in `exclude`, or None where there is none with a finite key."""
@@ -74,7 +79,7 @@ class IdleOrder(Generic[Member]):
         while heap:
             top = heap[0]
             member = top[2]
-            if valid.get(member) != top[1]:
+            if valid.get(member) is not top:
                 heappop(heap)
             elif exclude and member in exclude:
                 passed.append(heappop(heap))

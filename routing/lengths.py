@@ -5,8 +5,8 @@ An output estimate comes from the first of these that has seen enough: business 
 Events: a request arrives (reads only), an engine reported usage (learns).
 Bounds: `MODELS` models and `BUSINESS_TYPES` of each, the one that learnt longest ago leaves first. A name costs memory only once an engine
 has answered for it.
-Cost: past its first 400 samples a model learns from one answer in eight (at irregular gaps, so that no pattern of arrivals hides a part of
-them), and answers enter a histogram a sixteenth of its samples at a time, so what is expected lags by that much.
+Cost: past a model's first 400 samples a business type learns from one answer in eight (at irregular gaps, so that no pattern of arrivals
+hides a part of them), and answers enter a histogram a sixteenth of its samples at a time, so what is expected lags by that much.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ class Estimate(NamedTuple):
 class _Outputs:
     """A histogram and what was lately computed from it, by `max_tokens`."""
 
-    __slots__ = ("_computed", "_fresh", "_room", "_rules", "histogram", "is_enough")
+    __slots__ = ("_computed", "_fresh", "_room", "_rules", "histogram", "is_enough", "skip")
 
     def __init__(self, rules: OutputRules) -> None:
         self._rules = rules
         self.histogram: Histogram = EMPTY
         self.is_enough = False
+        self.skip = 0
+        """So many answers are not looked at."""
         self._fresh: list[int] = []
         """Answers that are not in the histogram yet."""
         self._room = 1.0
@@ -69,15 +71,13 @@ class _Outputs:
 
 
 class _Model:
-    __slots__ = ("by_business", "correction", "outputs", "prices", "samples", "skip")
+    __slots__ = ("by_business", "correction", "outputs", "prices", "samples")
 
     def __init__(self, rules: OutputRules) -> None:
         self.correction: Correction = UNCORRECTED
         self.prices: Prices | None = None
         """By `correction`; None until somebody asks."""
         self.samples = 0
-        self.skip = 0
-        """So many answers are not looked at."""
         self.outputs = _Outputs(rules)
         self.by_business: dict[str, _Outputs] = {}
         """The one that learnt last is the last."""
@@ -126,10 +126,10 @@ class Lengths:
         if prompt_tokens <= 0:
             return
         known = self._models.get(model)
-        if known is not None and known.skip:
+        if known is not None:
             outputs = known.by_business.get(business)
-            if outputs is not None and outputs.is_enough:
-                known.skip -= 1
+            if outputs is not None and outputs.skip:
+                outputs.skip -= 1
                 return
         known = self._models.pop(model, None)
         if known is None:
@@ -137,9 +137,6 @@ class Lengths:
             _make_room(self._models, MODELS)
         self._models[model] = known
         known.samples += 1
-        if known.samples > _ALL_BELOW:
-            self._draw = (self._draw + _GOLDEN) % 1.0
-            known.skip = int(_THEN_SKIPPED * self._draw)
         known.correction = corrected(known.correction, size, prompt_tokens, self._rules)
         known.prices = None
         outputs = known.by_business.pop(business, None)
@@ -147,6 +144,9 @@ class Lengths:
             outputs = _Outputs(self._output_rules)
             _make_room(known.by_business, BUSINESS_TYPES)
         known.by_business[business] = outputs
+        if known.samples > _ALL_BELOW and outputs.is_enough:
+            self._draw = (self._draw + _GOLDEN) % 1.0
+            outputs.skip = int(_THEN_SKIPPED * self._draw)
         for each in (outputs, known.outputs, self._outputs):
             each.learned(completion_tokens)
 

@@ -122,15 +122,16 @@ class Router:
 
     def arrive(self, model: str, now: float, intent: Intent = NO_INTENT) -> Decision:
         """`model` is the name the engine knows, "" where the request names none."""
-        self.fleet.pass_time(now)
+        fleet, queue = self.fleet, self.queue
+        if fleet.has_absent:
+            fleet.pass_time(now)
         self._arrived += 1
         tag = self.tagger.tag(model, intent, now, self.forecast.served_per_second)
         if not tag.pools:
-            if self.fleet.pools:
+            if fleet.pools:
                 return Refusal.NO_POOL
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         line = Line(model, tag.pools, tag.backend)
-        queue = self.queue
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         if tag.lane is Lane.EMERGENCY:
             is_first = not queue.waiting_in_lane(Lane.EMERGENCY)
@@ -240,28 +241,31 @@ class Router:
         assert lease.open, "a lease is given back once"
         lease.open = False
         self.in_flight -= 1
-        self._moves -= bool(lease.tried)
-        backend, tag = lease.backend, lease.tag
+        backend, tag, fleet = lease.backend, lease.tag, self.fleet
+        if lease.tried:
+            self._moves -= 1
+        is_good = lease.verdict is Verdict.GOOD
         if lease.ticket is not None:
             self.queue.remove(lease.ticket)
         else:
-            if lease.verdict is Verdict.BACKPRESSURE:
-                self.fleet.pushed_back(backend, now)
-            elif lease.verdict is Verdict.GOOD and lease.service_seconds:
-                self.fleet.served(backend, lease.service_seconds, now)
-            self.fleet.give_back(backend, tag.lane)
-            if lease.verdict is Verdict.GOOD:
-                # A request that was running when its backend went absent proves nothing by ending well.
-                if lease.is_trial and not backend.is_present():
-                    self.fleet.mark_reachable(backend)
-                if lease.service_seconds:
-                    self.forecast.served(backend.pool, tag, lease.service_seconds)
+            seconds = lease.service_seconds if is_good else 0.0
+            if seconds and backend.adaptive is not None:
+                fleet.served(backend, seconds, now)
+            elif lease.verdict is Verdict.BACKPRESSURE:
+                fleet.pushed_back(backend, now)
+            fleet.give_back(backend, tag.lane)
+            # A request that was running when its backend went absent proves nothing by ending well.
+            if lease.is_trial and is_good and not backend.is_present():
+                fleet.mark_reachable(backend)
+            if seconds:
+                self.forecast.served(backend.pool, tag, seconds)
         cost = self._consumed(lease)
         self.forecast.ended(cost, self.queue.waiting > 0, now)
         if lease.charged:
             self._settle(lease, cost - lease.charged, now)
-        if lease.verdict is Verdict.GOOD:
-            self.tagger.learned(lease)
+        usage = lease.usage
+        if usage is not None and is_good:
+            self.tagger.learned(lease, usage[0], usage[1])
 
     # --- the fleet ------------------------------------------------------------------------------------------------------------
 

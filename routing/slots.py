@@ -63,7 +63,9 @@ class Slots:
         if is_throughput:
             self._throughput_arrivals.arrived(now)
         groups = self._fleet.groups(line.model, line.pools)
-        realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
+        realtime = len(groups) > 1 and is_realtime(
+            tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
+        )
         places: list[int] = []
         for place, group in enumerate(groups):
             if (

@@ -49,47 +49,35 @@ class Tagger:
     def tag(self, model: str, intent: Intent, now: float, served_per_second: float) -> Tag:
         """`pools` is empty where no pool takes such a request."""
         rules = self.rules
-        lane = intent.lane
-        if lane is Lane.EMERGENCY and not self._grants(intent.tenant, now, served_per_second):
+        business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _ = intent
+        if lane is Lane.EMERGENCY and not self._grants(tenant, now, served_per_second):
             lane = Lane.INTERACTIVE
-        size = intent.size
         prompt = output = output_p90 = 0.0
         length = LengthClass.UNKNOWN
         cost = 1.0
         if size is not None:
-            prompt, output, output_p90 = self.lengths.arrived(model, intent.business, size, intent.max_tokens)
+            prompt, output, output_p90 = self.lengths.arrived(model, business, size, max_tokens)
             length = length_class(prompt, rules.lengths)
-            cost = max(1.0, weighted_tokens(prompt, 0.0, output))
+            cost = weighted_tokens(prompt, 0.0, output)
+            if cost < 1.0:
+                cost = 1.0
         realtime = is_realtime(lane, prompt, output, rules.pool_choice)
-        target = intent.target_seconds
+        pools = self._order(named, prompt, realtime, size is not None)
         return Tag(
-            intent.business,
-            length,
-            lane,
-            "cold",
-            intent.tenant,
-            intent.weight,
-            prompt,
-            output,
-            output_p90,
-            cost,
-            intent.streamed,
-            target,
-            now + target,
-            self._order(intent.pools, prompt, realtime, size is not None),
-            intent.backend,
-        )
+            business, length, lane, "cold", tenant, weight, prompt, output, output_p90, cost, streamed, target,
+            now + target, pools, backend,
+        )  # fmt: skip
 
     def pools_of(self, intent: Intent, tag: Tag) -> tuple[PoolName, ...]:
         """The order for a request that was tagged under another configuration."""
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self.rules.pool_choice)
         return self._order(intent.pools, tag.prompt_tokens, realtime, intent.size is not None)
 
-    def learned(self, lease: Lease) -> None:
+    def learned(self, lease: Lease, prompt_tokens: int, completion_tokens: int) -> None:
         """From the engine's count of a request that ended well."""
-        usage, size = lease.usage, lease.intent.size
-        if usage is not None and size is not None:
-            self.lengths.learned(lease.model, lease.tag.business, size, usage[0], usage[1])
+        size = lease.intent.size
+        if size is not None:
+            self.lengths.learned(lease.line.model, lease.tag.business, size, prompt_tokens, completion_tokens)
 
     def _grants(self, tenant: str, now: float, served_per_second: float) -> bool:
         budget = claimed(

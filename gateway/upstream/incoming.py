@@ -150,13 +150,12 @@ class Incoming(asyncio.BufferedProtocol):
         except httptools.HttpParserError as error:
             self._fail(ResponseBroken(f"the answer is not HTTP: {error}"))
         else:
-            chunks = self._chunks
+            # What one read brought, in one piece: to the sink, or to whoever waits.
+            sink, chunks = self._sink, self._chunks
+            if sink is None:
+                self._wake()
+                return
             if chunks:
-                # What one read brought, in one piece: to the sink, or to whoever waits in `read`.
-                sink = self._sink
-                if sink is None:
-                    self._wake()
-                    return
                 if len(chunks) == 1 and not self._read_paused:
                     data = chunks.pop()
                     self._buffered = 0
@@ -165,6 +164,8 @@ class Incoming(asyncio.BufferedProtocol):
                 if not sink(data):
                     self._sink = None
                     self._wake()
+            if self.complete:
+                self._wake()
 
     def eof_received(self) -> bool:
         if (
@@ -175,6 +176,7 @@ class Incoming(asyncio.BufferedProtocol):
             and self._failure is None
         ):
             self._complete(reusable=False)
+            self._wake()
         return False
 
     # --- the parser's side ----------------------------------------------------------------------------------------------
@@ -210,8 +212,6 @@ class Incoming(asyncio.BufferedProtocol):
         if not self._body_expected:
             # To HEAD a length announces what a GET would bring; the parser cannot know and would wait for it.
             self._complete(reusable=False)
-            return
-        self._wake()
 
     def on_body(self, body: bytes) -> None:
         if self.complete:
@@ -243,7 +243,6 @@ class Incoming(asyncio.BufferedProtocol):
     def _complete(self, reusable: bool) -> None:
         self.complete = True
         self._reusable = reusable
-        self._wake()
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
