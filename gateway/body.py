@@ -92,11 +92,11 @@ def view_json(body: bytes) -> View:
         raise Refused(Refusal.BAD_REQUEST, "The request body must be a JSON object")
     model = fields.get("model")
     return View(
-        model=model if isinstance(model, str) else "",
-        stores=fields.get("store") is True or fields.get("background") is True,
-        lacks_usage=fields.get("stream") is True and _may_ask_for_usage(fields.get("stream_options")),
-        has_options="stream_options" in fields,
-        fields=fields,
+        model if isinstance(model, str) else "",
+        fields.get("store") is True or fields.get("background") is True,
+        fields.get("stream") is True and _may_ask_for_usage(fields.get("stream_options")),
+        "stream_options" in fields,
+        fields,
     )
 
 

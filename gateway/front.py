@@ -37,6 +37,7 @@ MAX_HEADERS = 1000
 _VERSIONS = ("1.1", "1.0")
 _OFFER = frozenset({b"upgrade", b"http2-settings"})
 _USUAL_PATHS = {path.encode(): path for path in EXACT_PATHS}
+_USUAL_METHODS = {b"POST": "POST", b"GET": "GET"}
 """What most targets are, byte for byte: nothing is left to parse."""
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
@@ -211,10 +212,7 @@ class FrontProtocol(HttpToolsProtocol):
             self._exceed(Refusal.TARGET_TOO_LONG, f"The request's target exceeds {MAX_TARGET_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
+        self.headers.append((name.lower(), value))
 
     def _check_head_size(self) -> None:
         """To the byte: what was read with the end of the head may be body."""
@@ -230,22 +228,27 @@ class FrontProtocol(HttpToolsProtocol):
         # A head that began in the middle of a read has not been counted.
         if not 0 < self._head_bytes <= self._head_limit or len(self.headers) > MAX_HEADERS:
             self._check_head_size()
-        if self.parser.should_upgrade() and not self._should_upgrade():
+        parser, scope = self.parser, self.scope
+        method = parser.get_method()
+        scope["method"] = _USUAL_METHODS.get(method) or method.decode("ascii")
+        offers_upgrade = parser.should_upgrade()
+        if offers_upgrade and not self._should_upgrade():
             self._offers_upgrade = True
-            self.scope["method"] = self.parser.get_method().decode("ascii")
             return
+        if b"expect" in dict(self.headers):
+            self.expect_100_continue = any(
+                name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
+            )
         self._head_open = False
         self._body_open = True
         self._awaits_first = False
         self._since = self.loop.time()
         self.headers = _TRAILERS
-        parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         if version not in _VERSIONS:
             self._exceed(Refusal.MALFORMED_HTTP, f"HTTP/{version} is not spoken here")
-        scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
-        if parser.should_upgrade() and self._should_upgrade():
+        if offers_upgrade:
             return
         usual_path = _USUAL_PATHS.get(self.url)
         if usual_path is not None:

@@ -218,9 +218,10 @@ class Relay:
 def route_label(lease: Lease) -> bytes:
     tag = lease.tag
     backend = lease.backend
+    queue_ms = f"{lease.queue_seconds * 1000:.0f}" if lease.queue_seconds else "0"
     return (
         f"business={tag.business};length={tag.length};lane={tag.lane};path={tag.path};pool={backend.pool};"
-        f"backend={backend.id};queue_ms={lease.queue_seconds * 1000:.0f};attempts={lease.attempts}"
+        f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts}"
     ).encode()
 
 

@@ -18,21 +18,35 @@ from gateway.text_size import request_text, text_size
 from policies.classify import DEFAULT, BusinessType
 from policies.hints import FIELDS, Hints, hints
 from policies.lanes import lane_of, target_seconds
-from policies.terms import BackendId, PoolName
+from policies.terms import BackendId, Lane, PoolName
 from policies.trust import trusted_hints
 from routing.decision import Intent
 
 _PROMPTS = (Kind.CHAT, Kind.COMPLETION, Kind.JSON)
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 NO_FIELDS: dict[str, Any] = {}
 
 
-class Client(NamedTuple):
+class _Terms(NamedTuple):
+    """What holds for all requests of a client and a business type, but for what a body may say."""
+
+    lane: Lane
+    target_seconds: float
+    max_tokens: int | None
+    pools: tuple[PoolName, ...]
+    backend: BackendId | None
+
+
+class Client:
     """What a request's head says; `tagging` made it."""
 
-    tagging: Tagging
-    tenant: Tenant
-    hints: Hints
+    __slots__ = ("hints", "tagging", "tenant", "terms")
+
+    def __init__(self, tagging: Tagging, tenant: Tenant, hints: Hints) -> None:
+        self.tagging = tagging
+        self.tenant = tenant
+        self.hints = hints
+        self.terms: dict[str, _Terms] = {}
+        """By business type, once one was seen."""
 
 
 class Tagging:
@@ -57,29 +71,29 @@ class Tagging:
         """`fields` is the body's JSON object, empty where there is none; `model` as the client named it."""
         tenant, said = client.tenant, client.hints
         business = self._business(client, path, model, fields) if self._classifies else DEFAULT
-        asked = said.lane
-        if asked is None and ("service_tier" in fields or "priority" in fields):
+        terms = client.terms.get(business.name)
+        if terms is None:
+            terms = client.terms[business.name] = _terms(client, business)
+        lane, target, max_tokens, pools, backend = terms
+        if said.lane is None and ("service_tier" in fields or "priority" in fields):
             asked = hints((), {name: fields[name] for name in FIELDS if name in fields}).lane
-        max_tokens = business.max_output_tokens
-        for name in _LIMITS:
-            limit = fields.get(name)
-            if type(limit) is int and limit > 0:
-                max_tokens = limit
-                break
-        pools = business.pools
-        if said.pool:
-            pools = (PoolName(said.pool),)
+            lane = lane_of(asked, business.lane, tenant.default_lane, tenant.max_lane)
+        limit = (
+            fields.get("max_completion_tokens") or fields.get("max_tokens") or fields.get("max_output_tokens")
+        )
+        if limit is not None and type(limit) is int and limit > 0:
+            max_tokens = limit
         return Intent(
             business.name,
-            lane_of(asked, business.lane, tenant.default_lane, tenant.max_lane),
+            lane,
             tenant.name,
             tenant.weight,
-            target_seconds(said.deadline_ms, business.target_seconds, tenant.trust_headers),
+            target,
             text_size(kind, fields) if fields and kind in _PROMPTS else None,
             max_tokens,
             fields.get("stream") is True,
             pools,
-            BackendId(said.backend) if said.backend else None,
+            backend,
             said.relegate,
         )
 
@@ -94,3 +108,14 @@ class Tagging:
             client.hints.business, tenant.name, tenant.business_type, model, path, system, text
         )
         return rules.types[name]
+
+
+def _terms(client: Client, business: BusinessType) -> _Terms:
+    tenant, said = client.tenant, client.hints
+    return _Terms(
+        lane_of(said.lane, business.lane, tenant.default_lane, tenant.max_lane),
+        target_seconds(said.deadline_ms, business.target_seconds, tenant.trust_headers),
+        business.max_output_tokens,
+        (PoolName(said.pool),) if said.pool else business.pools,
+        BackendId(said.backend) if said.backend else None,
+    )

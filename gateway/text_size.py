@@ -46,7 +46,7 @@ def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
     if kind is Kind.CHAT and not tools:
         messages = fields.get("messages")
         text = _only_text(messages)
-        if text is not None:
+        if text is not None and type(messages) is list:
             return TextSize(*_counted(text), len(messages))
     found = _Found()
     for name in _INPUTS.get(kind, ()):

@@ -7,6 +7,7 @@ request is not taken, and nothing is owed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -73,25 +74,18 @@ class Lease:
     `ticket` is set while a moved lease waits for a slot elsewhere and holds none. `is_trial`: the backend was absent when it was given.
     The holder sets, before the lease is finished: `verdict`, what the last attempt said of its backend; `service_seconds`, from its dispatch to
     the first byte of its answer, 0 where there was none; `usage`, tokens as the engine counted them (prompt, completion, cached).
+    Most of it stays at its default, so the defaults are the class's.
     """
 
-    __slots__ = (
-        "attempts",
-        "backend",
-        "charged",
-        "intent",
-        "is_trial",
-        "line",
-        "open",
-        "produced",
-        "queue_seconds",
-        "service_seconds",
-        "tag",
-        "ticket",
-        "tried",
-        "usage",
-        "verdict",
-    )
+    attempts = 1
+    tried: Sequence[Backend] = ()
+    open = True
+    ticket: Ticket | None = None
+    verdict = Verdict.IGNORED
+    service_seconds = 0.0
+    usage: tuple[int, int, int] | None = None
+    produced = 0
+    """Output tokens seen so far."""
 
     def __init__(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, is_trial: bool
@@ -101,16 +95,7 @@ class Lease:
         self.tag = tag
         self.intent = intent
         self.queue_seconds = queue_seconds
-        self.attempts = 1
-        self.tried: list[Backend] = []
-        self.open = True
-        self.ticket: Ticket | None = None
         self.is_trial = is_trial
-        self.verdict = Verdict.IGNORED
-        self.service_seconds = 0.0
-        self.usage: tuple[int, int, int] | None = None
-        self.produced = 0
-        """Output tokens seen so far."""
         self.charged = tag.cost
         """Weighted tokens that its flow has paid for it so far."""
 

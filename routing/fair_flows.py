@@ -18,7 +18,7 @@ from routing.fair_tree import Backlog, Node
 FlowKey = tuple[str, str, str]
 """Lane, tenant, business type."""
 _HALF_LIVES = 10.0
-_RANK_OF: Mapping[str, int] = RANK
+_RANK_OF: Mapping[str, int] = {lane.value: rank for lane, rank in RANK.items()}
 
 
 def flow_key(tag: Tag) -> FlowKey:

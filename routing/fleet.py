@@ -166,6 +166,8 @@ class Fleet:
         self._orders: dict[tuple[str, tuple[PoolName, ...]], tuple[Group | None, ...]] = {}
         """Groups in an order of pools; kept for the models that have a group."""
         self._absent: set[Backend] = set()
+        self.gathers = False
+        """Whether some pool holds throughput requests back for a moment."""
         self.version = 0
         """Changes whenever a backend comes, goes, or may be used again."""
 
@@ -205,6 +207,7 @@ class Fleet:
             self._backends[id] = backend
             backend.home = self.pools[backend.pool]
             backend.home.backends.append(backend)
+        self.gathers = any(pool.gathering is not None for pool in self.pools.values())
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
         self._forget_groups()
         for pool in self.pools.values():

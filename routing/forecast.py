@@ -95,9 +95,11 @@ class Forecast:
         known = self._services.get(key, UNSEEN)
         self._services[key] = after_service(known, service_seconds, self._service_rules)
 
-    def ended(self, cost: float, somebody_waits: bool, now: float) -> None:
-        if somebody_waits:
-            self._drain = finished(self._drain, now, cost, self._drain_rules)
+    def drained(self, cost: float, now: float) -> None:
+        """A request ended while others waited."""
+        self._drain = finished(self._drain, now, cost, self._drain_rules)
+
+    def ended(self, now: float) -> None:
         self._ended += 1
         elapsed = now - self._second
         if elapsed >= 1.0:

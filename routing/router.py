@@ -259,10 +259,14 @@ class Router:
                 fleet.mark_reachable(backend)
             if seconds:
                 self.forecast.served(backend.pool, tag, seconds)
-        cost = self._consumed(lease)
-        self.forecast.ended(cost, self.queue.waiting > 0, now)
-        if lease.charged:
-            self._settle(lease, cost - lease.charged, now)
+        somebody_waits = self.queue.waiting > 0
+        if lease.charged or somebody_waits:
+            cost = self._consumed(lease)
+            if lease.charged:
+                self._settle(lease, cost - lease.charged, now)
+            if somebody_waits:
+                self.forecast.drained(cost, now)
+        self.forecast.ended(now)
         usage = lease.usage
         if usage is not None and is_good:
             self.tagger.learned(lease, usage[0], usage[1])

@@ -60,7 +60,7 @@ class Slots:
         `others_wait`: in the same line. Then only a slot is free that comes too late for the first of them.
         """
         is_throughput = tag.lane in _THROUGHPUT
-        if is_throughput:
+        if is_throughput and self._fleet.gathers:
             self._throughput_arrivals.arrived(now)
         groups = self._fleet.groups(line.model, line.pools)
         realtime = len(groups) > 1 and is_realtime(
