@@ -139,14 +139,25 @@ class Backend:
 class Group:
     """The backends of one pool that serve one model; one that has not told its models may serve it."""
 
-    __slots__ = ("members", "order", "pool")
+    __slots__ = ("_order", "members", "pool")
 
     def __init__(self, pool: Pool, members: tuple[Backend, ...]) -> None:
         self.pool = pool
         self.members = members
-        self.order = IdleOrder(_key_of, members)
+        self._order = IdleOrder(_key_of, members) if len(members) > 1 else None
         for backend in members:
             backend.groups.append(self)
+
+    def changed(self, backend: Backend) -> None:
+        if self._order is not None:
+            self._order.changed(backend)
+
+    def best(self, tried: Sequence[Backend]) -> Backend | None:
+        """The one with a free slot that answers soonest."""
+        if self._order is not None:
+            return self._order.best(tried)
+        backend = self.members[0]
+        return None if _key_of(backend) == inf or backend in tried else backend
 
     def has_usable(self, tried: Sequence[Backend]) -> bool:
         """Whether one of them may be used now, be it full."""
@@ -273,7 +284,7 @@ class Fleet:
         if lane is Lane.EMERGENCY:
             self._count_emergency(backend, 1)
         for group in backend.groups:
-            group.order.changed(backend)
+            group.changed(backend)
 
     def give_back(self, backend: Backend, lane: Lane) -> None:
         in_flight = backend.in_flight
@@ -284,7 +295,7 @@ class Fleet:
         if lane is Lane.EMERGENCY:
             self._count_emergency(backend, -1)
         for group in backend.groups:
-            group.order.changed(backend)
+            group.changed(backend)
 
     def _count_emergency(self, backend: Backend, by: int) -> None:
         backend.in_flight_emergency += by
@@ -352,7 +363,7 @@ class Fleet:
 
     def _measure_of(self, backend: Backend) -> None:
         for group in backend.groups:
-            group.order.changed(backend)
+            group.changed(backend)
         if backend.home is not None:
             self._measure(backend.home)
 

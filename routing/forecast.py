@@ -92,8 +92,9 @@ class Forecast:
 
     def served(self, pool: PoolName, tag: Tag, service_seconds: float) -> None:
         key = (pool, tag.business, tag.streamed)
-        known = self._services.get(key, UNSEEN)
-        self._services[key] = after_service(known, service_seconds, self._service_rules)
+        self._services[key] = after_service(
+            self._services.get(key, UNSEEN), service_seconds, self._service_rules
+        )
 
     def drained(self, cost: float, now: float) -> None:
         """A request ended while others waited."""

@@ -129,7 +129,7 @@ class Slots:
     def _free(self, group: Group, line: Line, tried: Sequence[Backend]) -> Backend | None:
         """The best backend of the group with a free slot."""
         if line.backend is None:
-            return group.order.best(tried)
+            return group.best(tried)
         pinned = self._fleet.get(line.backend)
         if pinned is None or pinned in tried or pinned.is_blocked or pinned not in group.members:
             return None

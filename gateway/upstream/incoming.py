@@ -46,10 +46,17 @@ class Incoming(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._read_paused = False
         self.busy = False
+        self._chunks: list[bytes] = []
+        self._sink: Sink | None = None
+        self._buffered = 0
+        self._failure: UpstreamFailure | None = None
         self._expect(body_expected=True)
 
     def _expect(self, body_expected: bool) -> None:
         """A new answer."""
+        if self._chunks:  # of the one before, whose client left
+            self._chunks = []
+            self._buffered = 0
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self._fields: Any = self.headers
@@ -59,10 +66,6 @@ class Incoming(asyncio.BufferedProtocol):
         self._interim = False
         self._body_expected = body_expected
         self._barren_bytes = 0
-        self._chunks: list[bytes] = []
-        self._sink: Sink | None = None
-        self._buffered = 0
-        self._failure: UpstreamFailure | None = None
         self._progress_at = 0.0
         self._reusable = False
 
