@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.children import ROOT, environment_without_python_settings, free_port, running
+from tests.bench.release_python import release_python
 
 BENCH_HOME = ROOT / ".bench"
 INSTALL_SECONDS = 300
@@ -60,12 +61,17 @@ def available(names: Sequence[str]) -> tuple[list[Peer], dict[str, str]]:
     return ready, absent
 
 
+def _headrace_version() -> str:
+    return f"{version('headrace')} ({release_python(BENCH_HOME)[1]})"
+
+
 def _headrace(port: int, engine_port: int, home: Path) -> list[str]:
     return [*_headrace_logged(port, engine_port, home), "--no-request-log"]
 
 
 def _headrace_logged(port: int, engine_port: int, home: Path) -> list[str]:
-    argv = [sys.executable, "-m", "gateway", "serve", "--backend", f"http://127.0.0.1:{engine_port}"]
+    python, _ = release_python(BENCH_HOME)
+    argv = [python, "-m", "gateway", "serve", "--backend", f"http://127.0.0.1:{engine_port}"]
     return [*argv, "--host", "127.0.0.1", "--port", str(port)]
 
 
@@ -202,8 +208,8 @@ def version_from_pypi(distribution: str, command: str) -> str:
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("headrace", "/readyz", lambda: version("headrace"), _headrace),
-        Peer("headrace-logged", "/readyz", lambda: version("headrace"), _headrace_logged),
+        Peer("headrace", "/readyz", _headrace_version, _headrace),
+        Peer("headrace-logged", "/readyz", _headrace_version, _headrace_logged),
         Peer("smg", "/health", lambda: version_from_pypi("sglang-router", "smg"), _smg),
         Peer("nginx", "/health", _nginx_version, _nginx),
         Peer("vllm-router", "/health", lambda: version_from_pypi("vllm-router", "vllm-router"), _vllm_router),
