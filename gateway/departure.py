@@ -15,6 +15,7 @@ import asyncio
 from types import TracebackType
 from typing import Any
 
+from gateway.answer import Answer
 from gateway.body import Receive
 from gateway.errors import Refused
 from gateway.front import DEPARTURE, Cause, FrontProtocol
@@ -28,11 +29,13 @@ class ClientGone(Exception):
 
 
 class Departure:
-    __slots__ = ("_ending", "_task", "_watcher", "front")
+    __slots__ = ("_ending", "_task", "_watcher", "answer", "front")
 
     def __init__(self, scope: Any) -> None:
         extensions = scope.get("extensions")
         self.front: FrontProtocol | None = extensions.get(DEPARTURE) if extensions else None
+        self.answer: Answer | None = None if self.front is None else self.front.running
+        """What the front writes for this request."""
         self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._ending: Exception | None = None

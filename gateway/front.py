@@ -28,14 +28,17 @@ from gateway.client_head import ClientHead
 from gateway.errors import Refused, refusal_answer
 from gateway.lazy_timer import LazyTimer
 from gateway.paths import EXACT_PATHS
+from gateway.repeated_head import RepeatedHead, repeated_head
 from gateway.settings import ServerSettings
+from gateway.upgrade_offer import head_without_offer
 from policies.terms import Refusal
 
 DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
+_HEADS_TO_LEARN = 3
+"""A client whose heads differ gets no more of them remembered."""
 _VERSIONS = ("1.1", "1.0")
-_OFFER = frozenset({b"upgrade", b"http2-settings"})
 _USUAL_PATHS = {path.encode(): path for path in EXACT_PATHS}
 _USUAL_METHODS = {b"POST": "POST", b"GET": "GET"}
 """What most targets are, byte for byte: nothing is left to parse."""
@@ -87,6 +90,8 @@ class FrontProtocol(HttpToolsProtocol):
         self._offers_upgrade = False
         self._closing_since = 0.0
         self._message_event = asyncio.Event()
+        self._repeated: RepeatedHead | None = None
+        self._heads_to_learn = _HEADS_TO_LEARN
         self.client_head: ClientHead | None = None  # of the latest request
         self.running: Answer | None = None
         """Of pipelined requests the one that is being answered; `cycle` is the latest that came."""
@@ -116,6 +121,12 @@ class FrontProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.parser is None:
             return  # refused already; what still comes is not read
+        is_fresh = self._head_open and not self._head_bytes and not self._is_answering
+        if is_fresh and self._repeated is not None:
+            same = self._repeated.match(data)
+            if same is not None:
+                self._begin_whole(*same)
+                return
         if self._head_open:
             self._head_bytes += len(data)
         elif self._body_open:
@@ -137,26 +148,30 @@ class FrontProtocol(HttpToolsProtocol):
         if self._head_open:
             if self._head_bytes:
                 self._head_unfinished(len(data))
+            elif is_fresh and self._heads_to_learn and self.cycle.keep_alive and not self.pipeline:
+                self._heads_to_learn -= 1
+                self._repeated = repeated_head(data, self.scope)  # type: ignore[arg-type]  # a TypedDict is a dict
         elif self._body_open:
             self._timer.arm(self._since + self.settings.body_gap_seconds)
 
+    def _begin_whole(self, scope: Any, body: bytes) -> None:
+        """A request that came in one read, with the head of the one before."""
+        self._since = self.loop.time()
+        self.scope = scope
+        self._message_event.set()
+        self.cycle = cycle = Answer(self, self._message_event, not self.draining())
+        cycle.body += body
+        cycle.more_body = False
+        self._start_asgi_task(cycle, self.app)
+
     def _read_on_without_upgrade(self, rest: bytes) -> None:
-        """A client that offers HTTP/2 (`Upgrade: h2c`) is answered in HTTP/1.1. The parser takes such a request for one without a body,
-        so a new one gets the same head without the offer, and what followed it."""
-        scope = self.scope
-        head = [b"%b %b HTTP/1.1\r\n" % (scope["method"].encode(), self.url)]
-        for name, value in scope["headers"]:
-            if name == b"connection":
-                value = b", ".join(
-                    token for token in value.split(b",") if token.strip().lower() not in _OFFER
-                )
-            if name not in _OFFER and (value or name != b"connection"):
-                head.append(b"%b: %b\r\n" % (name, value))
+        """A new parser gets the same head without the offer of an upgrade, and what followed it."""
+        head = head_without_offer(self.scope, self.url)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._offers_upgrade = False
         self._head_bytes = 0
-        self.data_received(b"".join(head) + b"\r\n" + rest)
+        self.data_received(head + rest)
 
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
@@ -354,25 +369,6 @@ class FrontProtocol(HttpToolsProtocol):
                 self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
                 return
         self._timer.arm(due)
-
-    def whole_body(self) -> bytes | None:
-        """The running request's body, without awaiting; see `Answer.whole_body`."""
-        assert self.running is not None
-        return self.running.whole_body()
-
-    def takes(self, send: Any) -> bool:
-        """Whether `send` is the running answer's own, with nothing between that would want to see the messages."""
-        return self.running is not None and bool(send == self.running.send)
-
-    def write_answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """The running answer as a whole; see `Answer.write_answer`."""
-        assert self.running is not None
-        return self.running.write_answer(status, headers, body)
-
-    def part_writer(self) -> Callable[[bytes], bool]:
-        """How to send parts of the running answer's body; see `Answer.write_part`."""
-        assert self.running is not None
-        return self.running.write_part
 
     def body_taken(self) -> None:
         """The running request's body has been read: without reading on, its client's leaving would not be seen."""

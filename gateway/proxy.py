@@ -147,7 +147,8 @@ class Proxy:
             with departure:
                 request = self._request(scope, front, record)
                 snapshot = self.snapshot
-                body = front.whole_body() if front is not None else None
+                answer = departure.answer
+                body = answer.whole_body() if answer is not None else None
                 if body is None:
                     body = await read_body(receive, request.content_length, snapshot.max_body_bytes)
                 elif len(body) > snapshot.max_body_bytes:
@@ -156,7 +157,7 @@ class Proxy:
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
                 departure.watch(receive)
-                relay = Relay(send, front, request.kind, request.keep_usage_back, record, self._charge)
+                relay = Relay(send, answer, request.kind, request.keep_usage_back, record, self._charge)
                 tagging = snapshot.tagging
                 if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
                     request.body = for_priority(request.body, True, None)

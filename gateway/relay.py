@@ -16,9 +16,9 @@ from typing import Any
 
 import orjson
 
+from gateway.answer import Answer
 from gateway.errors import Refused
 from gateway.events import EventReader, Usage, usage_from
-from gateway.front import FrontProtocol
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
@@ -66,9 +66,9 @@ class Relay:
 
     __slots__ = (
         "_charge",
-        "_front",
         "_keep_usage_back",
         "_kind",
+        "_own",
         "_record",
         "_send",
         "body_started",
@@ -79,16 +79,16 @@ class Relay:
     def __init__(
         self,
         send: Send,
-        front: FrontProtocol | None,
+        own: Answer | None,
         kind: Kind,
         keep_usage_back: bool,
         record: Record,
         charge: Callable[[Lease, int], None],
     ) -> None:
-        """`charge` is told of a stream's parts while they come: about a token each."""
+        """`own` is the server's side of the answer where that is ours. `charge` is told of a stream's parts while they come: about a token each."""
         self._charge = charge
         self._send = send
-        self._front = front
+        self._own = own
         self._kind = kind
         self._keep_usage_back = keep_usage_back
         self._record = record
@@ -158,9 +158,9 @@ class Relay:
 
     def _sink(self, reader: EventReader, lease: Lease) -> Callable[[bytes], bool] | None:
         """From the second part on a stream goes from socket to socket within one callback, while the client keeps up."""
-        if self._front is None:
+        if self._own is None:
             return None
-        write_part = self._front.part_writer()
+        write_part = self._own.write_part
         feed = reader.feed
         charge = self._charge
         parts = 0
@@ -181,13 +181,14 @@ class Relay:
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
-        front = self._front
+        own = self._own
         headers = self._head(answer, lease, drop_length=False)
         is_sent = (
-            front is not None
+            own is not None
             and answer.is_drained
-            and front.takes(self._send)
-            and front.write_answer(answer.status, headers, data)
+            # Nothing in between that would want to see the messages:
+            and self._send == own.send
+            and own.write_answer(answer.status, headers, data)
         )
         if not is_sent:
             send = self._send
