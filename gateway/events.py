@@ -63,6 +63,7 @@ class EventReader:
         "_counted",
         "_fingerprint",
         "_finish",
+        "_holds",
         "_keep_usage_back",
         "_last",
         "_pending",
@@ -80,6 +81,8 @@ class EventReader:
         self._finish = b""
         """The event with a finish reason, until the next one shows whether it was the last that the client gets."""
         self._fingerprint = ""
+        self._holds = False
+        """Something of what came is kept, or its end awaited."""
         self._skipping = False
         """Inside an event too long to matter, until its end."""
         self._tail = b""
@@ -94,9 +97,7 @@ class EventReader:
 
     def feed(self, data: bytes) -> bytes:
         if (
-            not self._pending
-            and not self._skipping
-            and not self._finish
+            not self._holds
             and b'"prompt_tokens"' not in data
             and b'"error"' not in data
             and b"[DONE]" not in data
@@ -165,6 +166,7 @@ class EventReader:
             self._tail = rest[-3:]
             rest = b""
         self._pending = rest
+        self._holds = bool(rest or self._finish or self._skipping)
         return b"".join(passed)
 
     def _pass(self, event: bytes, passed: list[bytes]) -> None:

@@ -159,11 +159,11 @@ class Incoming(asyncio.BufferedProtocol):
                 self._wake()
                 return
             if chunks:
-                if len(chunks) == 1 and not self._read_paused:
+                if len(chunks) == 1:
                     data = chunks.pop()
-                    self._buffered = 0
                 else:
-                    data = self._take()
+                    data = b"".join(chunks)
+                    chunks.clear()
                 if not sink(data):
                     self._sink = None
                     self._wake()
@@ -223,6 +223,8 @@ class Incoming(asyncio.BufferedProtocol):
         if body[0] != _COMMENT:
             self._progress_at = self._loop.time()
         self._chunks.append(body)
+        if self._sink is not None:
+            return  # it takes all of them at the end of this read
         self._buffered += len(body)
         if self._buffered > PAUSE_ABOVE_BYTES and not self._read_paused:
             self._read_paused = True
