@@ -117,6 +117,9 @@ class Load:
 
     def ended(self, exchange: Exchange) -> None:
         """Closed loop: go on at once. Open loop: serve the backlog or become idle."""
+        if exchange.lost and exchange in self.idle:
+            self.idle.remove(exchange)  # a server may close a connection that is not used for long
+            return
         if exchange.lost:
             self.tally.errors += not self.stopping
             self.tally.first_error = (
