@@ -1,4 +1,4 @@
-"""The command line: `headrace serve | check | explain | demo | engine`.
+"""The command line: `headrace serve | check | explain | train | demo | engine`.
 
 Imports happen inside the commands: `headrace --help` and `headrace check` need no server, and a start should take less than a second.
 """
@@ -45,6 +45,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     explain.add_argument("--path", default="/v1/chat/completions", help="default: %(default)s")
     explain.add_argument("--header", action="append", default=[], metavar="NAME: VALUE")
     explain.set_defaults(run=_explain)
+
+    train = commands.add_parser(
+        "train", help="learn a classifier of business types from labelled lines", description=_train.__doc__
+    )
+    train.add_argument(
+        "file", metavar="LINES.tsv", help="one example a line: the business type, a tab, the text"
+    )
+    train.add_argument(
+        "--out", metavar="MODEL.json", required=True, help="where the classifier is written to"
+    )
+    train.add_argument("--config", metavar="FILE", help="allow only the business types of this configuration")
+    train.add_argument(
+        "--min-confidence",
+        type=float,
+        default=0.8,
+        help="where the report draws its line, as classifier.min_confidence will (default: %(default)s)",
+    )
+    train.set_defaults(run=_train)
 
     demo = commands.add_parser(
         "demo", help="emulated engines, the gateway and a load, on loopback", description=_demo.__doc__
@@ -114,6 +132,15 @@ def _explain(arguments: argparse.Namespace) -> int:
 
     return explain_command(
         arguments.config, arguments.file, arguments.path, arguments.header, os.environ, idle_router
+    )
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    """Learn a classifier of business types from labelled lines, and say how good it is on lines that it has not seen."""
+    from gateway.train import train_command
+
+    return train_command(
+        arguments.file, arguments.out, arguments.config, arguments.min_confidence, os.environ
     )
 
 

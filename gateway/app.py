@@ -6,6 +6,7 @@ configuration or the new one, never a mixture, and a running one keeps its backe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from gateway.body import Receive
 from gateway.configuration import backend_name
 from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
 from gateway.errors import Refused
+from gateway.intent_accuracy import IntentAccuracy
 from gateway.models import Card, ModelCatalogue
 from gateway.pages import is_own, own_pages
 from gateway.probes import Probes
@@ -38,9 +40,14 @@ class Gateway:
         """Needs a running event loop. `write_log` gets whole lines, from a thread."""
         self.router = Router(core_rules(settings))
         self.upstream = Upstream()
-        self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.requests_in_flight))
+        clock = asyncio.get_running_loop().time
+        self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.requests_in_flight, clock()))
+        self._accuracy = IntentAccuracy()
+        self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
-        self.proxy = Proxy(_snapshot(settings), self.turnstile, self.upstream, self.telemetry, None)
+        self.proxy = Proxy(
+            _snapshot(settings, self._accuracy), self.turnstile, self.upstream, self.telemetry, None
+        )
         self.realtime = Realtime(
             self.turnstile,
             self.upstream,
@@ -72,7 +79,8 @@ class Gateway:
         return self._catalogue.cards(self.router.fleet, self.settings.aliases)
 
     def configure(self, settings: Settings) -> None:
-        """`OSError` where a backend's `ca_file` cannot be read any more: then nothing has changed."""
+        """`OSError` or `UnusableModel` where a backend's `ca_file` or the classifier cannot be read any more: then nothing has changed."""
+        snapshot = _snapshot(settings, self._accuracy)
         backends = [
             (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
@@ -85,7 +93,7 @@ class Gateway:
         self._probes.configure([backend for _, backend in backends], settings.probes)
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
         self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
-        self.proxy.snapshot = _snapshot(settings)
+        self.proxy.snapshot = snapshot
         self._configure_log(settings.log.requests)
         origins = settings.server.cors_origins
         self._entry = _with_cors(self._dispatch, origins) if origins else self._dispatch
@@ -129,11 +137,11 @@ def idle_router(settings: Settings) -> Router:
     return router
 
 
-def _snapshot(settings: Settings) -> Snapshot:
+def _snapshot(settings: Settings, accuracy: IntentAccuracy) -> Snapshot:
     return Snapshot(
         max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
         aliases=settings.aliases,
-        tagging=Tagging(settings),
+        tagging=Tagging(settings, accuracy),
     )
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from gateway.settings import BusinessTypeSettings
+from gateway.classifier_file import read_model
+from gateway.settings import BusinessTypeSettings, ClassifierSettings
 from policies.classify import BusinessRules, BusinessType
 from policies.terms import PoolName
+
+_NO_CLASSIFIER = ClassifierSettings()
 
 
 def fingerprint(text: str) -> str:
@@ -18,8 +21,12 @@ def fingerprint(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def business_rules(types: tuple[BusinessTypeSettings, ...]) -> BusinessRules:
-    return BusinessRules([_type(one) for one in types], fingerprint)
+def business_rules(
+    types: tuple[BusinessTypeSettings, ...], classifier: ClassifierSettings = _NO_CLASSIFIER
+) -> BusinessRules:
+    """`UnusableModel` where the classifier's file is not what it was when the configuration was checked."""
+    model = read_model(classifier.file) if classifier.file else None
+    return BusinessRules([_type(one) for one in types], fingerprint, model, classifier.min_confidence)
 
 
 def _type(settings: BusinessTypeSettings) -> BusinessType:

@@ -6,12 +6,15 @@ from math import inf
 
 from gateway.configuration import backend_name
 from gateway.settings import PoolSettings, Settings, WindowSettings
+from policies.automatic_window import AutomaticWindow
+from policies.capacity_tokens import TokenRules
 from policies.emergency import ReserveRules
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
 from policies.gathering import GatheringRules
 from policies.lengths import LengthRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts
+from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
 from policies.retry_budget import RetryBudgetRules
 from policies.shedding import SheddingRules
@@ -49,6 +52,7 @@ def core_rules(settings: Settings) -> Rules:
                 hysteresis_seconds=settings.placement.hysteresis_seconds,
             ),
         ),
+        preemption=PreemptionRules() if emergency.preemption else PreemptionRules(max_preemptions=0),
         reserve=ReserveRules(
             emergency.reserved_per_pool if Lane.EMERGENCY in ceilings else 0, emergency.lending_share
         ),
@@ -81,6 +85,8 @@ def backend_plans(settings: Settings) -> list[BackendPlan]:
             PoolName(pool.name),
             pool.window.max if pool.window is not None else None,
             _adaptive(pool.window),
+            _automatic(pool.window),
+            _tokens(pool.window),
         )
         for pool in settings.pools
         for backend in pool.backends
@@ -89,10 +95,18 @@ def backend_plans(settings: Settings) -> list[BackendPlan]:
 
 def _adaptive(window: WindowSettings | None) -> WindowRules | None:
     """None where there is no window, or one that does not move."""
-    if window is None or window.min is None or window.min == window.max:
+    if window is None or window.max is None or window.min is None or window.min == window.max:
         return None
     start = (window.min + window.max) // 2 if window.start is None else window.start
     return WindowRules(start, window.min, window.max)
+
+
+def _automatic(window: WindowSettings | None) -> AutomaticWindow | None:
+    return None if window is None or window.max is not None else AutomaticWindow(window.min, window.start)
+
+
+def _tokens(window: WindowSettings | None) -> TokenRules | None:
+    return None if window is None else TokenRules(window.max_tokens, window.max_prefill_tokens)
 
 
 def _pool_plan(pool: PoolSettings) -> PoolPlan:

@@ -5,6 +5,9 @@
 Both cancel the task inside the block, at whatever it awaits, so that every `async with` on the way gives back what it holds; the block
 then ends with `ClientGone` or with the `Refused` that `interrupt` named. Cancellation from outside passes through untouched.
 
+An attempt may be ended alone, for an emergency: `end_attempt` cancels in the same way, and whoever made the attempt takes the cancellation
+back with `goes_on`, unless the request has to end as well.
+
 Under `headrace serve` the front calls back when the connection ends; under another ASGI server `watch` starts one task that waits for
 `http.disconnect`.
 """
@@ -19,7 +22,12 @@ from gateway.answer import Answer
 from gateway.body import Receive
 from gateway.errors import Refused
 from gateway.front import DEPARTURE, Cause, FrontProtocol
+from gateway.record import Record
+from gateway.relay import Relay
 from policies.terms import Refusal
+from routing.decision import Lease
+
+Attempt = tuple[Lease, Relay, Record]
 
 
 class ClientGone(Exception):
@@ -29,7 +37,7 @@ class ClientGone(Exception):
 
 
 class Departure:
-    __slots__ = ("_ending", "_task", "_watcher", "answer", "front")
+    __slots__ = ("_ending", "_task", "_watcher", "answer", "attempt", "front")
 
     def __init__(self, scope: Any) -> None:
         extensions = scope.get("extensions")
@@ -39,6 +47,8 @@ class Departure:
         self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._ending: Exception | None = None
+        self.attempt: Attempt | None = None
+        """What the task is inside of and may be taken out of; None where there is nothing, or nothing that may be made twice."""
 
     def __enter__(self) -> Departure:
         front = self.front
@@ -60,6 +70,24 @@ class Departure:
 
     def interrupt(self, ending: Refused) -> None:
         self._end(ending)
+
+    def spare_attempt(self) -> Attempt | None:
+        """The attempt that may be ended: it has a slot, and its client has got nothing."""
+        attempt = self.attempt
+        if attempt is None or self._ending is not None or self._task is None:
+            return None
+        lease, relay, _ = attempt
+        is_spare = lease.open and lease.ticket is None and not lease.gives_way and not relay.head_sent
+        return attempt if is_spare else None
+
+    def end_attempt(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    def goes_on(self) -> bool:
+        """Where the cancellation by `end_attempt` arrived: whether it was the only one."""
+        assert self._task is not None
+        return self._task.uncancel() == 0 and self._ending is None
 
     def break_off(self) -> None:
         """End the client's connection without a proper end of the answer, after what was sent has left."""

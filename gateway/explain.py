@@ -2,6 +2,7 @@
 
 In: a configuration, a file with the request's JSON body (`-` is standard input), its path and headers. Out: the tag and the decision as JSON. Exit
 code 0, or 2 where configuration or body cannot be read.
+`business_by` is what told the business type, `classifier` what the trained classifier makes of the text, whether or not it was asked or sure enough.
 Limit: nothing has been learnt, nothing runs and every backend counts as there: lengths are those of a first request, and a slot is free.
 """
 
@@ -60,6 +61,7 @@ def explained(settings: Settings, router: Router, body: bytes, path: str, header
         return _refused(refused.reason, refused.message)
     model = settings.aliases.get(view.model, view.model)
     intent = tagging.intent(client, route.kind, path, view.model, view.fields)
+    source, said = tagging.told_by(client, path, view.model, view.fields)
     decision = router.arrive(model, 0.0, intent)
     if isinstance(decision, Refusal):
         return {"model": model, **_refused(decision, "")}
@@ -68,6 +70,8 @@ def explained(settings: Settings, router: Router, body: bytes, path: str, header
     return {
         "model": model,
         "business": tag.business,
+        "business_by": source,
+        "classifier": said and {"business": said.name, "confidence": round(said.confidence, 3)},
         "tenant": tag.tenant,
         "lane": tag.lane,
         "length": tag.length,

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 import orjson
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
 from gateway.models import Card
 from gateway.telemetry import Telemetry
@@ -98,6 +100,8 @@ def own_pages(gateway: Served) -> Starlette:
                 "present": backend.is_present(),
                 "in_flight": backend.in_flight,
                 "window": backend.window,
+                "tokens": backend.room.state() if backend.room is not None else None,
+                "absences": backend.absences,
                 "dialect": backend.dialect,
                 "report": backend.report._asdict() if backend.report is not None else None,
                 "models": None if backend.models is None else sorted(backend.models),
@@ -105,18 +109,27 @@ def own_pages(gateway: Served) -> Starlette:
             for backend in gateway.router.fleet
         ]
         router = gateway.router
-        queue = router.queue.snapshot()
+        now = asyncio.get_running_loop().time()
+        queue = router.queue.snapshot(now)
+        drain = router.forecast.drain_rate(queue.waiting > 0, now)
         return _json(
             {
                 "backends": backends,
                 "pools": [
-                    {"name": pool.name, "in_flight": pool.in_flight, "emergencies": pool.in_flight_emergency}
+                    {
+                        "name": pool.name,
+                        "in_flight": pool.in_flight,
+                        "emergencies": pool.in_flight_emergency,
+                        "reserve_lent": lent(router, pool),
+                    }
                     for pool in router.fleet.pools.values()
                 ],
                 "waiting": router.waiting,
                 "in_flight": gateway.requests_in_flight,
                 "lanes": [lane._asdict() for lane in queue.lanes],
                 "flows": [flow._asdict() for flow in queue.flows],
+                "flows_waiting": queue.flows_waiting,
+                "drain_weighted_tokens_per_second": drain if drain is None else round(drain, 1),
                 "served_per_second": round(router.forecast.served_per_second, 1),
             }
         )

@@ -28,12 +28,13 @@ from gateway.engine_pages import EnginePages
 from gateway.engine_report import untold
 from gateway.models import ModelCatalogue
 from gateway.settings import BackendSettings, ProbeSettings
-from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.dialects import Dialect, EngineFlags, EngineReport, sizes_of
 from policies.terms import BackendId
 
 _logger = logging.getLogger("headrace")
 _LOAD_PATIENCE_SECONDS = 2.0
 _READS_PER_SECOND = 50
+FRESH_SECONDS = 1.0
 
 
 class HealthListener(Protocol):
@@ -69,12 +70,16 @@ class Probes:
         catalogue: ModelCatalogue,
         changed: Callable[[], None],
         engines: EngineListener | None = None,
+        fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
-        """`changed` is called after each result: a backend's return or its free slots may free waiting requests."""
+        """Of a load that took longer than `fresh_seconds` to read nobody knows of which moment it is: only the engine's sizes are taken from it.
+
+        `changed` is called after each result: a backend's return or its free slots may free waiting requests."""
         self._router = router
         self._catalogue = catalogue
         self._changed = changed
         self._engines = engines or Nobody()
+        self._fresh_seconds = fresh_seconds
         self._tasks: dict[BackendSettings, asyncio.Task[None]] = {}
         self._rules = ProbeSettings()
 
@@ -101,7 +106,7 @@ class Probes:
         backend_id = BackendId(backend_name(settings))
         async with _client(settings, self._rules.timeout_seconds) as client:
             pages = EnginePages(client)
-            load = _LoadRounds(backend_id, pages, self._engines, self._changed)
+            load = _LoadRounds(backend_id, pages, self._engines, self._changed, self._fresh_seconds)
             was_healthy: bool | None = None
             health_due = load_due = -inf
             while True:
@@ -167,7 +172,9 @@ class _LoadRounds:
         pages: EnginePages,
         engines: EngineListener,
         changed: Callable[[], None],
+        fresh_seconds: float,
     ) -> None:
+        self._fresh_seconds = fresh_seconds
         self._backend_id = backend_id
         self._pages = pages
         self._engines = engines
@@ -183,6 +190,7 @@ class _LoadRounds:
 
     async def round(self, timeout_seconds: float) -> bool:
         """False where nobody listens any more. Whatever else fails is left to the health rounds to judge."""
+        clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(min(_LOAD_PATIENCE_SECONDS, timeout_seconds)):
                 if self._is_in_doubt or self._identity is None:
@@ -192,12 +200,15 @@ class _LoadRounds:
                     self._identity = identity
                     self._is_in_doubt = False
                 told_before = self._pages.load_path
+                asked_at = clock()
                 report = await self._pages.load()
             if report is None:
                 # The pages of one engine that go missing may be another's: SGLang has a /health like vLLM.
                 self._is_in_doubt = bool(told_before)
             else:
-                self._engines.reported(self._backend_id, report, asyncio.get_running_loop().time())
+                now = clock()
+                is_fresh = now - asked_at <= self._fresh_seconds
+                self._engines.reported(self._backend_id, report if is_fresh else sizes_of(report), now)
                 self._changed()
             self._say(*self._identity, report)
         except httpx.ConnectError:

@@ -33,6 +33,7 @@ from gateway.errors import Refused, error_event, refusal_answer
 from gateway.front import Cause, FrontProtocol
 from gateway.headers import request_head
 from gateway.paths import Kind, Route, route_of
+from gateway.preemption import Preemptor
 from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
@@ -135,6 +136,7 @@ class Proxy:
         self._upstream = upstream
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
+        turnstile.on_emergency_waiting = Preemptor(turnstile.router, self.live).look
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record(scope["method"], scope["path"], time.perf_counter())
@@ -157,7 +159,7 @@ class Proxy:
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
                 departure.watch(receive)
-                relay = Relay(send, answer, request.kind, request.keep_usage_back, record, self._charge)
+                relay = Relay(send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced)
                 tagging = snapshot.tagging
                 if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
                     request.body = for_priority(request.body, True, None)
@@ -166,13 +168,13 @@ class Proxy:
                 )
                 async with self._turnstile.lease(request.model, intent) as lease:
                     try:
-                        await self._attempt(request, lease, relay, record)
+                        await self._attempt(request, lease, relay, record, departure)
                     finally:
                         if record.first_byte_at:
                             lease.service_seconds = record.first_byte_at - record.attempt_at
                             lease.usage = record.usage
         except Refused as refused:
-            if not record.backend:
+            if not record.backend and intent is not NO_INTENT:
                 record.tag = UNTAGGED._replace(
                     business=intent.business, lane=intent.lane, tenant=intent.tenant
                 )
@@ -216,7 +218,9 @@ class Proxy:
             )
         return request
 
-    async def _attempt(self, request: Request, lease: Lease, relay: Relay, record: Record) -> None:
+    async def _attempt(
+        self, request: Request, lease: Lease, relay: Relay, record: Record, departure: Departure
+    ) -> None:
         """Attempts until one answers, or no backend is left to try."""
         record.tag = lease.tag
         record.queue_seconds = lease.queue_seconds
@@ -226,11 +230,14 @@ class Proxy:
         def move(verdict: Verdict) -> bool:
             return self._move(lease, verdict, relay, request)
 
+        attempt = None if request.view.stores else (lease, relay, record)
         while True:
-            if lease.tried:
+            if lease.has_moved:
+                departure.attempt = None
                 await self._turnstile.resume(lease)
                 record.queue_seconds = lease.queue_seconds
             backend = lease.backend
+            departure.attempt = attempt
             record.attempt_at = time.perf_counter()
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
@@ -264,6 +271,10 @@ class Proxy:
                     return
             except Moved:
                 continue
+            except asyncio.CancelledError:
+                if not (lease.gives_way and departure.goes_on()):
+                    raise
+                self._turnstile.put_back(lease)
             except UpstreamFailure as failure:
                 lease.verdict = failure.verdict
                 if isinstance(failure, ConnectFailed):
@@ -271,9 +282,6 @@ class Proxy:
                 if not move(failure.verdict):
                     what = _WHAT_FAILED.get(failure.reason, "The engine failed")
                     raise Refused(failure.reason, f"{what}: {failure}") from failure
-
-    def _charge(self, lease: Lease, tokens: int) -> None:
-        self._turnstile.router.produced(lease, tokens, self._loop.time())
 
     def _move(self, lease: Lease, verdict: Verdict, relay: Relay, request: Request) -> bool:
         failed = lease.backend.id

@@ -43,7 +43,7 @@ from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.upstream.failures import ConnectFailed, PoolFull, UpstreamFailure
 from gateway.upstream.websocket import HandshakeRefused, dial, hang_up, raw_headers
-from policies.terms import Refusal, Verdict
+from policies.terms import UNTAGGED, Refusal, Verdict
 from routing.decision import Intent, Lease
 
 PATH = "/v1/realtime"
@@ -124,6 +124,9 @@ class Realtime:
                 tagging = self._tagging()
                 known = tagging.client(client.headers)
                 intent = tagging.intent(known, Kind.OTHER, PATH, record.model)
+                record.tag = UNTAGGED._replace(
+                    business=intent.business, lane=intent.lane, tenant=intent.tenant
+                )
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._listen(client))
                     both.create_task(

@@ -7,33 +7,21 @@ the event loop's thread updates and reads them, so there is no lock.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from prometheus_client.core import HistogramMetricFamily
 
+from policies.terms import LengthClass
+from routing.counts import Histogram
 
-class Latency:
-    """One histogram: how often a value fell into each bucket, and the sum."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+class Latency(Histogram):
+    """One histogram of seconds."""
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._sum += seconds
+    __slots__ = ()
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        cumulated = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip([*map(str, map(float, self._bounds)), "+Inf"], self._counts, strict=True):
-            cumulated += count
-            buckets.append((bound, cumulated))
-        family.add_metric(labels, buckets, self._sum)
+        show(self, family, labels)
 
 
 class PoolSeries:
@@ -50,10 +38,23 @@ class PoolSeries:
 
 
 class Series:
-    """One label set of `headrace_requests_total`."""
+    """One label set of `headrace_requests_total`, and its requests by length class."""
 
-    __slots__ = ("pool", "requests")
+    __slots__ = ("lengths", "pool")
 
     def __init__(self, pool: PoolSeries) -> None:
         self.pool = pool
-        self.requests = 0
+        self.lengths: dict[LengthClass, int] = dict.fromkeys(LengthClass, 0)
+
+    @property
+    def requests(self) -> int:
+        return sum(self.lengths.values())
+
+
+def show(histogram: Histogram, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+    cumulated = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip([*map(str, map(float, histogram.bounds)), "+Inf"], histogram.counts, strict=True):
+        cumulated += count
+        buckets.append((bound, cumulated))
+    family.add_metric(labels, buckets, histogram.sum)

@@ -25,6 +25,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from gateway.app import Gateway
+from gateway.classifier_file import UnusableModel
 from gateway.configuration import ConfigurationError
 from gateway.front import FrontProtocol
 from gateway.request_log import Write
@@ -198,8 +199,9 @@ class Server:
                 self._config.ws_max_size = _max_message_bytes(settings)  # of sockets that open from now on
         except (
             ConfigurationError,
+            UnusableModel,
             OSError,
-        ) as error:  # OSError: an authority's file that went after it was checked
+        ) as error:  # the last two: a classifier's or an authority's file that went after it was checked
             _logger.error("the configuration was not reloaded, the old one stays:\n%s", error)
             self.gateway.telemetry.reloaded(ok=False)
             return

@@ -97,6 +97,8 @@ class EmergencySettings:
     """Of the fleet's throughput in weighted tokens: what the lane may use over time."""
     burst: int = bounded(20, 1, 1_000_000)
     """Requests that may come at once before the budget counts."""
+    preemption: bool = True
+    """Whether one that would wait takes the slot of a request of a lower lane, whose client has got nothing yet and which waits again."""
     max_wait_seconds: float | None = bounded(None, 0, 3600)
 
 
@@ -187,11 +189,21 @@ class BackendSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSettings:
-    """Concurrent requests per backend, moved between `min` and `max`. No `min` takes `max`, a window that does not move; no `start` the middle."""
+    """What one backend is sent at a time, in requests and in tokens; what would be more waits here. `{}` is automatic.
 
-    max: int = bounded(0, 1, 100_000)
+    Requests: `max` alone is a window that does not move, with `min` it moves between them from `start` (None: the middle). Without `max` it
+    moves by what the engine says of its size: from `max_running_requests` (64 where it does not say), between a quarter and 1.25 times that (else
+    4 and 1024); `min` and `start` hold if given. Tokens: estimates; an idle backend takes any request, however long.
+    """
+
+    max: int | None = bounded(None, 1, 100_000)
     min: int | None = bounded(None, 1, 100_000)
     start: int | None = bounded(None, 1, 100_000)
+    max_tokens: int | None = bounded(None, 1, 1_000_000_000)
+    """Prompts and expected answers (90th percentile) of what runs. None is 0.9 of what the engine says its KV cache holds, and no limit where it does not
+    say. More than it holds is right where most prompts share a long prefix, which is counted for each."""
+    max_prefill_tokens: int | None = bounded(None, 1, 1_000_000_000)
+    """Prompts of what was sent and has not begun to answer; of an answer that is not streamed until it ends. None is no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +273,17 @@ class BusinessTypeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierSettings:
+    """Tells the business type of a text that nothing else told it of. No `file` is no classifier; `headrace train` writes one."""
+
+    file: str = ""
+    min_confidence: float = bounded(0.8, 0, 1)
+    """Below it nothing is said, and the request is a default one."""
+    agreement_sample: float = bounded(0.01, 0, 1)
+    """Of requests whose type a trusted header names: the share that is classified as well, to count how often both agree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSettings:
     """A client that is known by its key. The keys themselves are not here, only their SHA-256."""
 
@@ -304,6 +327,7 @@ class Settings:
     retries: RetrySettings = field(default_factory=RetrySettings)
     log: LogSettings = field(default_factory=LogSettings)
     business_types: tuple[BusinessTypeSettings, ...] = ()
+    classifier: ClassifierSettings = field(default_factory=ClassifierSettings)
     tenants: tuple[TenantSettings, ...] = ()
     anonymous: AnonymousSettings = field(default_factory=AnonymousSettings)
     aliases: dict[str, str] = field(default_factory=dict)

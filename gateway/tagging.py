@@ -2,6 +2,7 @@
 
 Decides nothing itself: the tenant by `gateway.tenants`, what the client asks for by `policies.hints`, what of it counts by `policies.trust`, the
 business type by `policies.classify`, lane and target by `policies.lanes`, the prompt's size by `gateway.text_size`.
+Where a trusted header names the type, `agreement_sample` of the requests are classified as well, evenly spread (`gateway.intent_accuracy`).
 Made once for each configuration. What a head says is worked out once for the equal heads of a connection (`Client`).
 """
 
@@ -11,14 +12,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.business import business_rules
+from gateway.intent_accuracy import IntentAccuracy
 from gateway.paths import Kind
 from gateway.settings import Settings
 from gateway.tenants import Tenant, Tenants
 from gateway.text_size import request_text, text_size
-from policies.classify import DEFAULT, BusinessType
+from policies.classify import DEFAULT, BusinessType, Source
 from policies.hints import FIELDS, Hints, hints
 from policies.lanes import lane_of, target_seconds
 from policies.terms import BackendId, Lane, PoolName
+from policies.text_classifier import Classified
 from policies.trust import trusted_hints
 from routing.decision import Intent
 
@@ -50,10 +53,17 @@ class Client:
 
 
 class Tagging:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, accuracy: IntentAccuracy | None = None) -> None:
+        """`UnusableModel` where the classifier's file changed after the configuration was checked."""
         self.tenants = Tenants(settings.tenants, settings.anonymous)
-        self._rules = business_rules(settings.business_types)
+        self._rules = business_rules(settings.business_types, settings.classifier)
         self._classifies = bool(settings.business_types)
+        self._sample = settings.classifier.agreement_sample
+        self._sampled = 0.0
+        """Beyond 1 the next request is classified as well."""
+        self._accuracy = accuracy if self._rules.classifier is not None and self._sample else None
+        if self._accuracy is not None:
+            self._accuracy.is_measured = True
 
     def client(self, headers: Sequence[tuple[bytes, bytes]]) -> Client:
         """`Refused` with a 401 where the key is wrong."""
@@ -104,10 +114,30 @@ class Tagging:
         is_named = client.hints.business in rules.types or tenant.business_type in rules.types
         if rules.needs_system and not is_named and fields:
             system, text = request_text(fields)
-        name, _ = rules.business_of(
+        name, source = rules.business_of(
             client.hints.business, tenant.name, tenant.business_type, model, path, system, text
         )
+        if self._accuracy is not None and source is Source.HEADER and fields:
+            self._sampled += self._sample
+            if self._sampled >= 1.0:
+                self._sampled -= 1.0
+                said = rules.classified(*request_text(fields))
+                self._accuracy.compared(name, said and said.name)
         return rules.types[name]
+
+    def told_by(
+        self, client: Client, path: str, model: str, fields: dict[str, Any]
+    ) -> tuple[Source, Classified | None]:
+        """What told the business type, and what the classifier says of the text, however sure it is."""
+        rules, tenant = self._rules, client.tenant
+        system, text = request_text(fields)
+        _, source = rules.business_of(
+            client.hints.business, tenant.name, tenant.business_type, model, path, system, text
+        )
+        said = rules.classified(system, text)
+        if said is None and rules.classifier is not None:
+            said = rules.classifier.classify(text or system)
+        return source, said
 
 
 def _terms(client: Client, business: BusinessType) -> _Terms:

@@ -1,22 +1,22 @@
-"""Metrics at `/metrics`, names starting with `headrace_`.
+"""Metrics at `/metrics`, names starting with `headrace_`: of requests that ended, and of this process.
 
 | name | type | labels | meaning |
 |---|---|---|---|
 | requests_total | counter | business lane pool backend route status | requests ended; status is 1xx..5xx, or `none` where the client left before an answer |
-| refusals_total | counter | reason | answers made here instead of by an engine |
+| requests_by_length_total | counter | length pool | the same by length class; `unknown` where there was no prompt, or it was refused |
+| refusals_total | counter | reason lane | answers made here instead of by an engine; lane is `none` where it was not known yet |
 | aborts_total | counter | cause | clients that left or stalled before their answer ended |
 | cut_answers_total | counter | backend | answers that began and could not be finished |
 | retries_total | counter | backend | attempts that failed there and were taken to another backend |
 | tokens_total | counter | pool kind | prompt, cached and completion tokens that engines reported |
 | first_byte_seconds, request_seconds | histogram | pool | from the whole request's arrival to the first byte, to the end |
-| queue_seconds, overhead_seconds | histogram | | waiting for a slot; work of this process before an attempt, waiting left out |
-| requests_in_flight, requests_waiting | gauge | | now |
-| backend_up, backend_in_flight | gauge | backend pool | now |
-| upstream_connections | gauge | backend state | now, busy or idle |
-| upstream_connections_opened_total | counter | backend | since the backend was configured |
+| queue_seconds | histogram | lane | waiting for a slot, of those that waited |
+| overhead_seconds | histogram | | work of this process before an attempt, waiting left out |
+| requests_in_flight | gauge | | now |
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |
 
+What is decided about them: `gateway.decision_metrics`. Backends and their engines: `gateway.fleet_metrics`.
 Label values come from the configuration and closed enums, never from a client.
 """
 
@@ -33,32 +33,35 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.decision_metrics import Decisions
+from gateway.fleet_metrics import FleetNow
 from gateway.record import Outcome, Record
 from gateway.series import Latency, PoolSeries, Series
 from gateway.upstream.client import Upstream
-from policies.terms import Refusal
+from policies.terms import UNTAGGED, Lane, Refusal
 from routing.router import Router
 
 _LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
 _OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
 _COUNTED_TOGETHER = 32
 _STATUS_CLASS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_NO_LANE = "none"
 _LABELS = ("business", "lane", "pool", "backend", "route", "status")
 
 _Key = tuple[str, str, str, str, str, int]
 
 
 class Telemetry:
-    def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int]]) -> None:
-        """`now_state` gives what the gauges read at a scrape: router, upstream, requests in flight."""
+    def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int, float]]) -> None:
+        """`now_state` gives what is read at a scrape: router, upstream, requests in flight, the router's time."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that no dashboard reads
         self.registry = CollectorRegistry()
         registry = self.registry
         self._refusals = Counter(
-            "headrace_refusals", "Answers made by the gateway", ("reason",), registry=registry
+            "headrace_refusals", "Answers made by the gateway", ("reason", "lane"), registry=registry
         )
         self._aborts = Counter(
             "headrace_aborts", "Requests whose client did not wait", ("cause",), registry=registry
@@ -74,13 +77,16 @@ class Telemetry:
         )
         tasks = Gauge("headrace_asyncio_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(lambda: float(len(asyncio.all_tasks())))
+        in_flight = Gauge("headrace_requests_in_flight", "Requests in this process now", registry=registry)
+        in_flight.set_function(lambda: float(now_state()[2]))
         self.series: dict[_Key, Series] = {}
         self.pools: dict[str, PoolSeries] = {}
-        self.queue = Latency(_LATENCY_BOUNDS)
+        self.queue = {lane: Latency(_LATENCY_BOUNDS) for lane in Lane}
         self.overhead = Latency(_OVERHEAD_BOUNDS)
         self._uncounted: list[Record] = []
         registry.register(_Ended(self))
-        registry.register(_Now(now_state))
+        registry.register(Decisions(lambda: (now_state()[0], now_state()[3])))
+        registry.register(FleetNow(lambda: now_state()[:2]))
         ProcessCollector(registry=registry)
 
     def ended(self, record: Record) -> None:
@@ -109,7 +115,7 @@ class Telemetry:
         series = self.series.get(key)
         if series is None:
             series = self._new_series(key)
-        series.requests += 1
+        series.lengths[tag.length] += 1
         if record.backend:
             pool = series.pool
             ready_at = record.ready_at
@@ -117,7 +123,7 @@ class Telemetry:
                 pool.first_byte.observe(record.first_byte_at - ready_at)
             pool.total.observe(record.ended_at - ready_at)
             if record.queue_seconds:
-                self.queue.observe(record.queue_seconds)
+                self.queue[tag.lane].observe(record.queue_seconds)
             # The loop's clock, which times the wait, may be milliseconds behind the record's: never below zero.
             self.overhead.observe(max(0.0, record.sent_at - ready_at - record.queue_seconds))
             usage = record.usage
@@ -139,11 +145,12 @@ class Telemetry:
         elif record.outcome is Outcome.CUT:
             self._cut.labels(record.backend).inc()
         if record.reason is not None:
-            self.refused(record.reason)
+            # By identity: who was refused before it had a lane carries this very tag.
+            self.refused(record.reason, _NO_LANE if record.tag is UNTAGGED else record.tag.lane)
 
-    def refused(self, reason: Refusal) -> None:
+    def refused(self, reason: Refusal, lane: str = _NO_LANE) -> None:
         """An answer of the gateway's own; the front calls it for what never became a request."""
-        self._refusals.labels(reason.value).inc()
+        self._refusals.labels(reason.value, lane).inc()
 
     def retried(self, backend: str) -> None:
         self._retries.labels(backend).inc()
@@ -165,11 +172,21 @@ class _Ended(Collector):
         telemetry = self._telemetry
         telemetry.count()
         requests = CounterMetricFamily("headrace_requests", "Requests ended", labels=_LABELS)
+        lengths: dict[tuple[str, str], int] = {}
         for key, series in telemetry.series.items():
             business, lane, pool_name, backend, route, status = key
             status_class = _STATUS_CLASS[status]
             requests.add_metric((business, lane, pool_name, backend, route, status_class), series.requests)
+            for length, count in series.lengths.items():
+                if count:
+                    lengths[length, pool_name] = lengths.get((length, pool_name), 0) + count
         yield requests
+        by_length = CounterMetricFamily(
+            "headrace_requests_by_length", "Requests ended, by length class", labels=("length", "pool")
+        )
+        for labels, count in lengths.items():
+            by_length.add_metric(labels, count)
+        yield by_length
         first_byte = HistogramMetricFamily(
             "headrace_first_byte_seconds", "To the first byte", labels=("pool",)
         )
@@ -184,47 +201,9 @@ class _Ended(Collector):
             tokens.add_metric((name, "cached"), pool.cached_tokens)
             tokens.add_metric((name, "completion"), pool.completion_tokens)
         yield from (first_byte, total, tokens)
-        queue = HistogramMetricFamily("headrace_queue_seconds", "Waiting for a slot", labels=())
-        telemetry.queue.add_to(queue, ())
+        queue = HistogramMetricFamily("headrace_queue_seconds", "Waiting for a slot", labels=("lane",))
+        for lane, waits in telemetry.queue.items():
+            waits.add_to(queue, (lane,))
         overhead = HistogramMetricFamily("headrace_overhead_seconds", "Work before an attempt", labels=())
         telemetry.overhead.add_to(overhead, ())
         yield from (queue, overhead)
-
-
-class _Now(Collector):
-    """Gauges that are read off the live objects at a scrape, so nothing has to keep them up to date."""
-
-    def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int]]) -> None:
-        self._now_state = now_state
-
-    def describe(self) -> Iterable[Metric]:
-        return ()  # the live objects do not exist yet when this is registered
-
-    def collect(self) -> Iterable[Metric]:
-        router, upstream, in_flight = self._now_state()
-        yield GaugeMetricFamily("headrace_requests_in_flight", "Requests in this process now", in_flight)
-        yield GaugeMetricFamily(
-            "headrace_requests_waiting", "Requests waiting for a slot now", router.waiting
-        )
-        up = GaugeMetricFamily(
-            "headrace_backend_up", "1 if requests are sent there", labels=("backend", "pool")
-        )
-        load = GaugeMetricFamily("headrace_backend_in_flight", "Leases on it now", labels=("backend", "pool"))
-        for backend in router.fleet:
-            labels = (backend.id, backend.pool)
-            up.add_metric(labels, float(backend.is_present()))
-            load.add_metric(labels, backend.in_flight)
-        yield up
-        yield load
-        connections = GaugeMetricFamily(
-            "headrace_upstream_connections", "Connections to engines now", labels=("backend", "state")
-        )
-        opened = CounterMetricFamily(
-            "headrace_upstream_connections_opened", "Connections opened to engines", labels=("backend",)
-        )
-        for id, pool in upstream.pools():
-            connections.add_metric((id, "busy"), pool.busy)
-            connections.add_metric((id, "idle"), pool.idle)
-            opened.add_metric((id,), pool.opened)
-        yield connections
-        yield opened

@@ -12,6 +12,7 @@ Raises `Refused` where no lease is to be had. Settings: `queue.max_wait_seconds`
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 from types import TracebackType
 
@@ -35,6 +36,10 @@ _BY_DRAIN_RATE = frozenset(
 Grant = Lease | Refusal
 
 
+def _nothing() -> None:
+    """Where nobody looks after emergencies."""
+
+
 class Turnstile:
     def __init__(self, router: Router, max_wait_seconds: float) -> None:
         self.router = router
@@ -46,7 +51,8 @@ class Turnstile:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[TicketId, asyncio.Future[Grant]] = {}
         self._moved: dict[Lease, asyncio.Future[Grant]] = {}
-        """Leases that gave a failed backend's slot back and wait for one elsewhere."""
+        """Leases that gave a slot back before their end and wait for another one."""
+        self.on_emergency_waiting: Callable[[], None] = _nothing
 
     def lease(self, model: str, intent: Intent = NO_INTENT) -> Pass:
         return Pass(self, model, intent)
@@ -102,10 +108,18 @@ class Turnstile:
         """Take a failed attempt's lease elsewhere; `resume` then waits until it has a slot there. False: it stays."""
         if not self.router.move(lease, verdict, first_byte_sent, repeatable, self._loop.time()):
             return False
+        self._moves(lease)
+        return True
+
+    def put_back(self, lease: Lease) -> None:
+        """Its attempt was ended for an emergency; `resume` then waits until it has a slot again."""
+        self.router.put_back(lease, self._loop.time())
+        self._moves(lease)
+
+    def _moves(self, lease: Lease) -> None:
         if lease.ticket is not None:
             self._moved[lease] = self._waiting[lease.ticket.id] = self._loop.create_future()
         self.pump()  # the backend it left has room again
-        return True
 
     async def resume(self, lease: Lease) -> None:
         """Until a moved lease has a slot. If it is cancelled here the end of its block gives back whatever it holds by then."""
@@ -113,6 +127,8 @@ class Turnstile:
         if waiter is None:
             return
         ticket = lease.ticket
+        if lease.tag.lane is Lane.EMERGENCY and not waiter.done():
+            self.on_emergency_waiting()
         try:
             async with asyncio.timeout(self._max_wait(lease.tag)):
                 grant = await waiter
@@ -123,6 +139,12 @@ class Turnstile:
                 self._waiting.pop(ticket.id, None)
         if isinstance(grant, Refusal):
             raise self._refused(grant, lease.model, lease.tag.lane)
+
+    def produced(self, lease: Lease, tokens: int) -> None:
+        """Of a running answer; its first tokens may make room for who waits."""
+        router = self.router
+        if router.produced(lease, tokens, self._loop.time()) and router.waiting:
+            self.pump()
 
     def leave(self, lease: Lease) -> None:
         router = self.router
@@ -139,17 +161,22 @@ class Turnstile:
         self._waiting[ticket.id] = waiter
         self.pump()  # its arrival may have completed a batch, or put somebody out
         tag = ticket.tag
+        if tag.lane is Lane.EMERGENCY and not waiter.done():
+            self.on_emergency_waiting()
         now = self._loop.time()
         limit = now + self._max_wait(tag)
         reason = Refusal.QUEUE_TIMEOUT
-        given_up_at = self.router.given_up_at(ticket)
+        given_up_at = self.router.admission.given_up_at(ticket)
         if given_up_at < limit:
             limit, reason = given_up_at, Refusal.DEADLINE
         try:
             async with asyncio.timeout_at(limit):
                 return await waiter
         except TimeoutError:
-            return self._withdraw(ticket, waiter) or reason
+            grant = self._withdraw(ticket, waiter)
+            if grant is None and reason is Refusal.DEADLINE:
+                self.router.waited_in_vain(ticket, self._loop.time())
+            return grant or reason
         except BaseException:
             grant = self._withdraw(ticket, waiter)
             if isinstance(grant, Lease):
@@ -159,7 +186,11 @@ class Turnstile:
     def _withdraw(self, ticket: Ticket, waiter: asyncio.Future[Grant]) -> Grant | None:
         """Out of the queue; or the grant that came in the same tick as the reason to go."""
         self._waiting.pop(ticket.id, None)
-        if self.router.cancel(ticket) or waiter.cancelled() or not waiter.done():
+        if self.router.cancel(ticket):
+            if self.router.slots.tokens.keeps:
+                self.pump()  # it may have been the large one that others waited behind
+            return None
+        if waiter.cancelled() or not waiter.done():
             return None
         return waiter.result()
 

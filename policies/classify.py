@@ -6,12 +6,14 @@ Decides: one of the configured types, or `default`, and what told so. The first 
 3. `model`, then `path`, as they stand in the request;
 4. `system_prompt`: the fingerprint of the whole system prompt, without blanks at its ends;
 5. `keyword`, then `pattern`, in the text of the user, then in the system prompt; a keyword is found anywhere, in any case, and of several the
-   one that stands first in the text (and is the longest there) counts; of the patterns, in the order of the configuration, the first.
+   one that stands first in the text (and is the longest there) counts; of the patterns, in the order of the configuration, the first;
+6. `classifier`: what was learned from labelled lines (`policies.text_classifier`), of the user's text, else of the system prompt, where it is
+   sure enough; it may say `default` too.
 Inputs: texts as they are; of each text the first `KEYWORD_CHARACTERS` are searched for keywords, the first `PATTERN_CHARACTERS` for patterns,
 and a system prompt above `FINGERPRINT_CHARACTERS` has no fingerprint.
 Cost: `str.find` of each keyword while keyword and text are ASCII (0.3 us per keyword and 1,500 characters); else one alternation over all keywords,
 which in Chinese text rarely finds a first character (10 us per 600). One alternation for both would take 5 times as long in English.
-Limits: keywords are no words (`loan` is in `loaner`); nothing is learned.
+Limits: keywords are no words (`loan` is in `loaner`); the classifier sees the last thing the user said, not the dialogue.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from enum import StrEnum
 from math import inf
 
 from policies.terms import Lane, PoolName
+from policies.text_classifier import Classified, TextClassifier
 
 KEYWORD_CHARACTERS = 4096
 PATTERN_CHARACTERS = 1024
@@ -41,6 +44,7 @@ class Source(StrEnum):
     SYSTEM_PROMPT = "system_prompt"
     KEYWORD = "keyword"
     PATTERN = "pattern"
+    CLASSIFIER = "classifier"
     DEFAULT = "default"
 
 
@@ -67,10 +71,17 @@ DEFAULT = BusinessType("default")
 class BusinessRules:
     """All types, compiled; never changed afterwards. Of two types that claim the same the first one has it.
 
-    `fingerprint_of` gives a text's fingerprint as `fingerprints` spells them.
+    `fingerprint_of` gives a text's fingerprint as `fingerprints` spells them. `classifier` knows no other types than these; below
+    `min_confidence` it says nothing.
     """
 
-    def __init__(self, types: Iterable[BusinessType], fingerprint_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        types: Iterable[BusinessType],
+        fingerprint_of: Callable[[str], str],
+        classifier: TextClassifier | None = None,
+        min_confidence: float = 0.8,
+    ) -> None:
         types = tuple(types)
         self.types: Mapping[str, BusinessType] = {one.name: one for one in (DEFAULT, *types)}
         """By name, `default` among them."""
@@ -85,7 +96,10 @@ class BusinessRules:
         words = sorted(self._keywords, key=len, reverse=True)
         self._any_keyword = re.compile("|".join(map(re.escape, words))) if words else None
         self._patterns = [(re.compile(pattern), one.name) for one in types for pattern in one.patterns]
-        self.needs_text = bool(self._keywords or self._patterns)
+        self.classifier = classifier
+        self._min_confidence = min_confidence
+        self._has_text_rules = bool(self._keywords or self._patterns)
+        self.needs_text = self._has_text_rules or classifier is not None
         """Whether `business_of` looks at the user's text and, where that does not help, at the system prompt."""
         self.needs_system = bool(self._prompts) or self.needs_text
 
@@ -114,11 +128,22 @@ class BusinessRules:
             name = self._prompts.get(self._fingerprint_of(system.strip()))
             if name is not None:
                 return name, Source.SYSTEM_PROMPT
-        if self.needs_text:
+        if self._has_text_rules:
             for searched in (text, system):
                 if searched and (found := self._of_text(searched)):
                     return found
+        if self.classifier is not None and (said := self.classified(system, text)):
+            return said.name, Source.CLASSIFIER
         return DEFAULT.name, Source.DEFAULT
+
+    def classified(self, system: str, text: str) -> Classified | None:
+        """What the classifier says where it is sure enough, whatever the rules say."""
+        if self.classifier is not None:
+            for searched in (text, system):
+                said = self.classifier.classify(searched) if searched else None
+                if said is not None and said.confidence >= self._min_confidence:
+                    return said
+        return None
 
     def _of_text(self, text: str) -> tuple[str, Source] | None:
         keyword = self._keyword_in(text[:KEYWORD_CHARACTERS].lower())

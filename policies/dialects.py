@@ -59,6 +59,11 @@ class EngineReport(NamedTuple):
 NOTHING_TOLD = EngineReport()
 
 
+def sizes_of(report: EngineReport) -> EngineReport:
+    """What of it does not age."""
+    return EngineReport(max_num_seqs=report.max_num_seqs, token_capacity=report.token_capacity)
+
+
 class LoadNames(NamedTuple):
     """Names on the metrics page, each after `family` and one of `separators`."""
 

@@ -68,6 +68,8 @@ class Refusal(StrEnum):
 class LengthClass(StrEnum):
     """Of a request's prompt, by its estimated tokens."""
 
+    __hash__ = str.__hash__  # as `Lane`'s
+
     UNKNOWN = "unknown"
     """Not a prompt: audio, a path that the gateway does not look into."""
     SHORT = "short"

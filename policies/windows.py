@@ -50,6 +50,8 @@ PROBE_INTERVALS = 3
 KV_FULL = 0.9
 KV_HOLD_SECONDS = 3.0
 WAITING_REPORTS = 3
+RUN_SECONDS = 30.0
+"""Older reports say nothing of the queue there is now."""
 OUTLIER = 4.0
 P95_DEVIATIONS = 1.65
 
@@ -77,6 +79,8 @@ class Control(NamedTuple):
     resting: bool = False
     kv_full_until: float = -inf
     waiting_reports: int = 0
+    """How many in a row told of a queue; `queued_since` is when the first of them came."""
+    queued_since: float = -inf
     pushed_back_at: float = -inf
 
 
@@ -125,7 +129,7 @@ def sampled(window: Window, service_seconds: float, in_flight: int, now: float, 
 def reported(
     window: Window, waiting: int | None, kv_usage: float | None, now: float, rules: WindowRules
 ) -> Window:
-    """An unknown number leaves what is known: a full KV cache counts for 3 s, a run of queues goes on."""
+    """An unknown number leaves what is known: a full KV cache counts for 3 s, a run of queues goes on, but for 30 s in all."""
     if rules.min == rules.max:
         return window
     control, limit = window.control, window.limit
@@ -133,7 +137,10 @@ def reported(
         control = control._replace(kv_full_until=now + KV_HOLD_SECONDS if kv_usage > KV_FULL else -inf)
     if waiting is not None:
         run = control.waiting_reports + 1 if waiting > 0 else 0
-        control = control._replace(waiting_reports=run % WAITING_REPORTS)
+        if run > 1 and now - control.queued_since > RUN_SECONDS:
+            run = 1
+        since = now if run == 1 else control.queued_since
+        control = control._replace(waiting_reports=run % WAITING_REPORTS, queued_since=since)
         if run == WAITING_REPORTS:
             limit, control = max(limit - waiting / 2, rules.min), control._replace(probing=0)
     return window._replace(limit=limit, control=control)
@@ -189,7 +196,7 @@ def _evaluated(window: Window, now: float, rules: WindowRules) -> Window:
         limit += step
     control = Control(
         line, control.queued_once or queue > step, slowdown, seconds, high, low_seen_at, probing, resume, resting,
-        control.kv_full_until, control.waiting_reports, control.pushed_back_at,
+        control.kv_full_until, control.waiting_reports, control.queued_since, control.pushed_back_at,
     )  # fmt: skip
     cap = OUTLIER * (line.base + line.slope * rules.max)
     return Window(min(max(limit, rules.min), rules.max), now, cap_seconds=cap, control=control)

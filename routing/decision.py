@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from policies.cost import weighted_tokens
 from policies.lengths import TextSize
 from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, TicketId, Verdict
 from routing.fleet import Backend
+from routing.token_room import TokenRoom
 
 
 class Intent(NamedTuple):
@@ -51,7 +53,7 @@ class Line(NamedTuple):
 class Ticket:
     """A waiting request; `lease` is one that waits for its next backend."""
 
-    __slots__ = ("arrived", "id", "intent", "lease", "line", "tag")
+    __slots__ = ("arrived", "id", "intent", "lease", "line", "predicted_seconds", "tag")
 
     def __init__(
         self, id: TicketId, line: Line, tag: Tag, intent: Intent, arrived: float, lease: Lease | None = None
@@ -62,6 +64,8 @@ class Ticket:
         self.intent = intent
         self.arrived = arrived
         self.lease = lease
+        self.predicted_seconds: float | None = None
+        """How long it was predicted to wait when it came, where that was asked."""
 
     @property
     def model(self) -> str:
@@ -86,6 +90,16 @@ class Lease:
     usage: tuple[int, int, int] | None = None
     produced = 0
     """Output tokens seen so far."""
+    has_moved = False
+    """Whether it ever gave a slot back before its end, or is about to."""
+    gives_way = False
+    """Its slot is wanted by an emergency, and its attempt is being ended."""
+    preemptions = 0
+    """How often it gave way; these attempts count in `attempts` too."""
+    room: TokenRoom | None = None
+    """Where it holds tokens of its backend; None where these have no limit."""
+    tokens_held = 0
+    prefill_held = 0
 
     def __init__(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, is_trial: bool
@@ -102,6 +116,17 @@ class Lease:
     @property
     def model(self) -> str:
         return self.line.model
+
+    def consumed(self) -> float:
+        """Weighted tokens that the request really took, where the engine said so; else as far as it got."""
+        if self.usage is not None:
+            prompt, completion, cached = self.usage
+            return max(1.0, weighted_tokens(prompt, cached, completion))
+        if self.verdict is Verdict.GOOD:
+            return self.tag.cost
+        if not self.service_seconds:
+            return 0.0
+        return weighted_tokens(self.tag.prompt_tokens, 0.0, self.produced)
 
 
 Decision = Lease | Ticket | Refusal

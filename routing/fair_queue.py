@@ -17,64 +17,21 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, KeysView, Sequence
 from heapq import nlargest
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from policies.fairness import FairnessRules, QueueBound, bound_hit, due, is_starving, starving_seconds
 from policies.lanes import RANK
 from policies.terms import Lane, Tag, TicketId
 from routing.fair_charges import Charges
 from routing.fair_flows import FlowKey, Flows, comes_before, flow_key
-from routing.fair_tree import Backlog, Line, Requests, Standing
+from routing.fair_place import Place, T
+from routing.fair_tree import Backlog, Line, Requests
 from routing.queue_view import FlowView, LaneView, QueueView
 
-
-class Waiting(Protocol):
-    """What the queue needs to know of a ticket. None of it changes while it waits; `line` is compared and hashed."""
-
-    @property
-    def id(self) -> TicketId: ...
-
-    @property
-    def tag(self) -> Tag: ...
-
-    @property
-    def line(self) -> Hashable: ...
-
-    @property
-    def arrived(self) -> float: ...
-
-
-T = TypeVar("T", bound=Waiting)
 _LANES = tuple(Lane)
 _RANKS = (1, 2, 3)
 """Of the lanes in the tree."""
 _SHOWN_FLOWS = 20
-
-
-class Place(Standing, Generic[T]):
-    """A ticket's place in the queue."""
-
-    __slots__ = ("cost", "flow", "leaf", "line", "queue", "rank", "ticket")
-
-    def __init__(
-        self,
-        ticket: T,
-        cost: float,
-        rank: int,
-        flow: FlowKey,
-        line: Line,
-        queue: Requests,
-        leaf: Backlog | None,
-    ) -> None:
-        self.alive = True
-        self.ticket = ticket
-        self.cost = cost
-        self.rank = rank
-        self.flow = flow
-        self.line = line
-        self.queue = queue
-        self.leaf = leaf
-        """`queue` again, where that is in the tree."""
 
 
 class FairQueue(Generic[T]):
@@ -226,6 +183,10 @@ class FairQueue(Generic[T]):
         """Whether an emergency waits, or one that goes before everybody of its line."""
         return bool(self._express_of)
 
+    def holds(self, ticket_id: TicketId) -> bool:
+        """Whether it waits here."""
+        return ticket_id in self._places
+
     def waiting_in_lane(self, lane: Lane) -> int:
         return self._in_lane[RANK[lane]]
 
@@ -279,7 +240,8 @@ class FairQueue(Generic[T]):
         self._charges.post()
         return sum(self._express_cost) + self._tree.cost_ahead(tag)
 
-    def snapshot(self) -> QueueView:
+    def snapshot(self, now: float) -> QueueView:
+        """Looks at everything that waits: for a scrape, not for each request."""
         self._charges.post()
         flows = dict(self._tree.waiting())
         for flow, waiting in self._express_of.items():
@@ -287,11 +249,15 @@ class FairQueue(Generic[T]):
         most = nlargest(_SHOWN_FLOWS, flows.items(), key=lambda item: item[1])
         costs = [self._express_cost[0]]
         costs += [self._express_cost[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
+        oldest = [0.0] * len(_LANES)
+        for place in self._places.values():
+            oldest[place.rank] = max(oldest[place.rank], now - place.ticket.arrived)
         return QueueView(
             len(self._places),
             len(self._lines),
             len(self._tree),
-            tuple(map(LaneView, _LANES, self._in_lane, costs)),
+            len(flows),
+            tuple(map(LaneView, _LANES, self._in_lane, costs, oldest)),
             tuple(FlowView(*flow, waiting) for flow, waiting in most),
             self._taken,
             self._removed,

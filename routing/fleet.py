@@ -10,30 +10,39 @@ Bounds: one record per configured backend; one group per pool and model that a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
+from policies.automatic_window import AutomaticWindow
+from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
 from policies.least_time import load_key
 from policies.pool_choice import PoolFacts, PoolRole
 from policies.terms import BackendId, Lane, PoolName
-from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
+from policies.windows import WindowRules
+from routing.capacity import Capacity
 from routing.idle_order import IdleOrder
+
+if TYPE_CHECKING:
+    from routing.decision import Lease
 
 MAX_ORDERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
-    """What the configuration says of one backend. `window` is in requests, None for unbounded; `adaptive` lets it move."""
+    """What the configuration says of one backend; for all but its name and its pool see `routing.capacity`."""
 
     id: BackendId
     pool: PoolName
     window: int | None = None
     adaptive: WindowRules | None = None
+    automatic: AutomaticWindow | None = None
+    tokens: TokenRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +86,33 @@ class Pool:
         return self.in_flight / self.capacity if self.capacity else 1.0
 
 
-class Backend:
+class Backend(Capacity):
     __slots__ = (
         "absence",
-        "adaptive",
-        "control",
+        "absences",
         "dialect",
         "flags",
         "groups",
         "home",
         "id",
-        "in_flight",
         "in_flight_emergency",
         "is_blocked",
         "models",
         "pool",
         "probe_failures",
         "report",
-        "window",
     )
 
     def __init__(self, plan: BackendPlan) -> None:
+        super().__init__(plan.window)
         self.id = plan.id
         self.pool = plan.pool
-        self.window = plan.window
-        self.adaptive: WindowRules | None = None
-        self.control: Window | None = None
-        """The state of an adaptive window."""
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
-        self.in_flight = 0
         self.in_flight_emergency = 0
         self.absence: Absence = PRESENT
+        self.absences = 0
+        """How often it went absent."""
         self.is_blocked = False
         """Absent, and its time is not over."""
         self.probe_failures = 0
@@ -122,15 +126,6 @@ class Backend:
 
     def is_present(self) -> bool:
         return self.absence is PRESENT
-
-    def adapt(self, plan: BackendPlan) -> None:
-        """Take over its window; one that moves by the same rules stays where it is."""
-        if plan.adaptive is None:
-            self.adaptive = self.control = None
-            self.window = plan.window
-        elif plan.adaptive != self.adaptive:
-            self.adaptive, self.control = plan.adaptive, started(plan.adaptive)
-            self.window = int(self.control.limit)
 
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
@@ -152,8 +147,8 @@ class Group:
         if self._order is not None:
             self._order.changed(backend)
 
-    def best(self, tried: Sequence[Backend]) -> Backend | None:
-        """The one with a free slot that answers soonest."""
+    def best(self, tried: Collection[Backend]) -> Backend | None:
+        """The one with a free slot that answers soonest; it may lack the tokens."""
         if self._order is not None:
             return self._order.best(tried)
         backend = self.members[0]
@@ -165,7 +160,10 @@ class Group:
 
 
 def _key_of(backend: Backend) -> float:
-    return inf if backend.is_blocked else load_key(backend.in_flight, backend.window, 1.0)
+    if backend.is_blocked:
+        return inf
+    key, room = load_key(backend.in_flight, backend.window, 1.0), backend.room
+    return key if room is None or room.share <= key else room.share
 
 
 class Fleet:
@@ -272,30 +270,43 @@ class Fleet:
 
     # --- slots ----------------------------------------------------------------------------------------------------------------
 
-    def take(self, backend: Backend, lane: Lane, now: float) -> None:
-        """A slot of it, and with an absent one its one trial: the next comes after that one's verdict or another pause."""
+    def take(self, lease: Lease, now: float) -> None:
+        """A slot and tokens of its backend; of an absent one its one trial: the next comes after that one's verdict or another pause."""
+        backend = lease.backend
         if backend.absence is not PRESENT:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
             self._block(backend)
         in_flight = backend.in_flight = backend.in_flight + 1
-        window, pool = backend.window, backend.home
+        window, pool, room = backend.window, backend.home, backend.room
+        if room is not None:
+            room.hold(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
-        if lane is Lane.EMERGENCY:
+        if lease.tag.lane is Lane.EMERGENCY:
             self._count_emergency(backend, 1)
         for group in backend.groups:
             group.changed(backend)
 
-    def give_back(self, backend: Backend, lane: Lane) -> None:
+    def give_back(self, lease: Lease) -> None:
+        backend = lease.backend
         in_flight = backend.in_flight
         backend.in_flight = in_flight - 1
         window, pool = backend.window, backend.home
+        if lease.room is not None:
+            lease.room.release(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
-        if lane is Lane.EMERGENCY:
+        if lease.tag.lane is Lane.EMERGENCY:
             self._count_emergency(backend, -1)
         for group in backend.groups:
             group.changed(backend)
+
+    def prefilled(self, lease: Lease) -> None:
+        """Its answer has begun."""
+        if lease.room is not None:
+            lease.room.prefilled(lease)
+            for group in lease.backend.groups:
+                group.changed(lease.backend)
 
     def _count_emergency(self, backend: Backend, by: int) -> None:
         backend.in_flight_emergency += by
@@ -306,41 +317,32 @@ class Fleet:
 
     def served(self, backend: Backend, service_seconds: float, now: float) -> None:
         """A request ended well, and its slot is still counted."""
-        if backend.adaptive is not None and backend.control is not None:
-            control = sampled(backend.control, service_seconds, backend.in_flight, now, backend.adaptive)
-            if control.limit != backend.control.limit:
-                self._control(backend, control)
-            else:
-                backend.control = control
+        if backend.sample(service_seconds, now):
+            self._measure_of(backend)
 
     def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
         backend.report = report
-        if backend.adaptive is not None and backend.control is not None:
-            control = reported(backend.control, report.waiting, report.kv_usage, now, backend.adaptive)
-            self._control(backend, control)
+        if backend.take_report(report, now):
+            self._measure_of(backend)
 
     def pushed_back(self, backend: Backend, now: float) -> None:
         """The engine said that it is full."""
-        if backend.adaptive is not None and backend.control is not None:
-            self._control(backend, pushed_back(backend.control, now, backend.adaptive))
-
-    def _control(self, backend: Backend, control: Window) -> None:
-        backend.control = control
-        window = int(control.limit)
-        if window != backend.window:
-            backend.window = window
+        if backend.push_back(now):
             self._measure_of(backend)
 
     # --- health ---------------------------------------------------------------------------------------------------------------
 
     def mark_unreachable(self, backend: Backend, now: float) -> None:
+        backend.absences += backend.is_present()
         backend.absence = after_failure(backend.absence, now, self.absence_rules)
         if self._backends.get(backend.id) is backend:
             self._absent.add(backend)
         self._block(backend)
 
     def mark_reachable(self, backend: Backend) -> None:
-        backend.absence = PRESENT
+        if backend.absence is not PRESENT:
+            backend.absence = PRESENT
+            backend.warm_up()
         backend.probe_failures = 0
         self._absent.discard(backend)
         if backend.is_blocked:

@@ -60,6 +60,14 @@ class Forecast:
         at = now if somebody_waits else self._drain.at
         return predicted_wait_seconds(cost_ahead, cost_per_second(self._drain, at, self._drain_rules))
 
+    def turn_seconds(self, place: int, now: float) -> float | None:
+        """How long the `place`-th of those who wait has to wait, by the rate at which requests end while some wait; None while it is not known."""
+        return predicted_wait_seconds(float(place), requests_per_second(self._drain, now, self._drain_rules))
+
+    def drain_rate(self, somebody_waits: bool, now: float) -> float | None:
+        """Weighted tokens per second that are served while requests wait; None while it is not known."""
+        return cost_per_second(self._drain, now if somebody_waits else self._drain.at, self._drain_rules)
+
     def retry_after(self, wait_seconds: float, budget_seconds: float) -> int:
         """Spread evenly by a sequence in place of chance, so that refused clients do not come back together."""
         self._spread = (self._spread + _GOLDEN) % 1.0

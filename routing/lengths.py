@@ -121,16 +121,16 @@ class Lengths:
 
     def learned(
         self, model: str, business: str, size: TextSize, prompt_tokens: int, completion_tokens: int
-    ) -> None:
-        """What the engine reported; a report without prompt tokens is none."""
+    ) -> bool:
+        """What the engine reported; a report without prompt tokens is none. Whether it was looked at."""
         if prompt_tokens <= 0:
-            return
+            return False
         known = self._models.get(model)
         if known is not None:
             outputs = known.by_business.get(business)
             if outputs is not None and outputs.skip:
                 outputs.skip -= 1
-                return
+                return False
         known = self._models.pop(model, None)
         if known is None:
             known = _Model(self._output_rules)
@@ -149,6 +149,7 @@ class Lengths:
             outputs.skip = int(_THEN_SKIPPED * self._draw)
         for each in (outputs, known.outputs, self._outputs):
             each.learned(completion_tokens)
+        return True
 
     def correction(self, model: str) -> Correction:
         """For the operator's eyes."""

@@ -11,6 +11,8 @@ class LaneView(NamedTuple):
     lane: Lane
     waiting: int
     cost: float
+    oldest_wait_seconds: float
+    """0 where nobody waits."""
 
 
 class FlowView(NamedTuple):
@@ -26,6 +28,7 @@ class QueueView(NamedTuple):
     waiting: int
     lines: int
     flows_known: int
+    flows_waiting: int
     lanes: tuple[LaneView, ...]
     flows: tuple[FlowView, ...]
     taken: int

@@ -7,7 +7,7 @@ caller calls `pump` and hands out its grants.
 A request is tagged (`tagger`), tried on the pools that may take it (`slots`), else queued (`fair_queue`) if it can still meet its deadline
 (`forecast`). After each pump no slot is free that a waiting request may use; so one that arrives and finds a slot overtakes nobody.
 
-Settings: `Rules` below. Counters are kept by whoever drives the router.
+Settings: `Rules` below. Counters: `routing.counts`.
 Limits: per process, not shared between gateways.
 """
 
@@ -18,29 +18,30 @@ from dataclasses import dataclass, field
 from math import inf
 
 from policies.absence import AbsenceRules
-from policies.cost import OUTPUT_WEIGHT, weighted_tokens
+from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.emergency import ReserveRules
 from policies.fairness import FairnessRules, QueueBound
-from policies.lanes import RANK
 from policies.pool_choice import PoolFacts
+from policies.preemption import PreemptionRules
 from policies.retries import RetryRules, may_retry
-from policies.retry_budget import NO_RETRIES, RetryBudgetRules, after_retry
-from policies.shedding import SheddingRules, admit
+from policies.retry_budget import RetryBudgetRules
+from policies.shedding import SheddingRules
 from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
+from routing.admission import Admission
+from routing.counts import Counts
 from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
 from routing.forecast import Forecast
+from routing.preemption import Preemption
+from routing.second_tries import SecondTries
 from routing.slots import Slots
 from routing.tagger import Tagger, TaggerRules
 
 Grant = Lease | Refusal
 _LIVE_TOKENS = 32
 """How often the tokens of a running answer are charged beyond what was expected."""
-_ADMIT_DEVIATIONS = 2.0
-_ADMIT_RESERVE = 1.4
-"""What is promised at arrival is promised with a margin, so that few are given up after they have waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Rules:
     tagger: TaggerRules = field(default_factory=TaggerRules)
     reserve: ReserveRules = field(default_factory=lambda: ReserveRules(reserved_per_pool=0))
     """None where nobody may use the emergency lane."""
+    preemption: PreemptionRules = field(default_factory=PreemptionRules)
     shedding: SheddingRules = field(default_factory=SheddingRules)
     retries: RetryRules = field(default_factory=RetryRules)
     retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
@@ -62,12 +64,15 @@ class Router:
         self.fleet = Fleet(rules.absence)
         self.queue: FairQueue[Ticket] = FairQueue(rules.fairness)
         self.forecast = Forecast()
-        self.tagger = Tagger(rules.tagger)
-        self.slots = Slots(self.fleet, self.queue, self.forecast)
+        self.counts = Counts()
+        self.tagger = Tagger(rules.tagger, self.counts)
+        self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts)
+        self.admission = Admission(self.queue, self.forecast, self.slots, rules.shedding)
+        self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
         self.in_flight = 0
-        self._moves = 0
-        """Running second tries."""
-        self._retry_budget = NO_RETRIES
+        self.preempted = 0
+        """Requests that were put back for an emergency."""
+        self._second_tries = SecondTries()
         self._arrived = 0
         self._next_ticket = 0
         self._evicted: list[tuple[Ticket, Grant]] = []
@@ -101,6 +106,8 @@ class Router:
         self.queue.configure(rules.fairness)
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
+        self.preemption.configure(rules.preemption, rules.tagger.pool_choice)
+        self.admission.shedding = rules.shedding
         self.fleet.absence_rules = rules.absence
         retired = self.fleet.configure(plans, known.values())
         self._line_up_anew()
@@ -139,22 +146,25 @@ class Router:
             is_first = not queue.has_waiting(line)
         choice = self.slots.choose(line, tag, (), now, not is_first)
         if isinstance(choice, Backend):
+            self.counts.at_once[tag.lane] += 1
             lease = self._lease(choice, line, tag, intent, 0.0, now)
-            if choice.window is None:
+            if choice.window is None and choice.room is None:
                 lease.charged = 0.0  # nobody ever waits there
             elif lease.charged:
                 queue.charge(tag, now)
             return lease
         if choice is not Refusal.QUEUE_FULL:
             return choice
-        if not self._can_still_be_met(line, tag, now):
+        wait = self.admission.predicted_wait_seconds(tag, now)
+        if not self.admission.can_be_met(line, tag, wait, now):
             if not intent.relegate:
                 return Refusal.OVERLOADED
-            tag = _relegated(tag)
+            tag, wait = self._relegated(tag), None
         bound = queue.bound_hit(tag)
         if bound is not None and not self._makes_room(tag, bound):
             return Refusal.OVER_SHARE if bound is QueueBound.FLOW else Refusal.QUEUE_FULL
         ticket = self._ticket(line, tag, intent, now)
+        ticket.predicted_seconds = wait
         self._push(ticket, now)
         return ticket
 
@@ -168,20 +178,19 @@ class Router:
             if isinstance(choice, Backend):
                 self.forecast.flow_served(ticket.tag, now)
                 grants.append((ticket, self._grant(ticket, choice, now)))
-            elif choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
-                ticket.tag = _relegated(ticket.tag)
+                continue
+            if choice is Refusal.DEADLINE:
+                self.waited_in_vain(ticket, now)
+            if choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
+                ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
                 self.queue.push(ticket, now)
             else:
                 grants.append((ticket, choice))
         return grants
 
-    def given_up_at(self, ticket: Ticket) -> float:
-        """When it is too late for a waiting request even if it were served at once; infinite where that is no reason."""
-        shedding = self.rules.shedding
-        tag = ticket.tag
-        if not shedding.enabled or tag.lane is Lane.EMERGENCY or ticket.intent.relegate:
-            return inf
-        return ticket.arrived + max(shedding.margin, 1.0) * (tag.deadline - ticket.arrived)
+    def waited_in_vain(self, ticket: Ticket, now: float) -> None:
+        """Its time was over before a slot was free: it would have waited at least so long."""
+        self.counts.waited(ticket.predicted_seconds, now - ticket.arrived)
 
     def cancel(self, ticket: Ticket) -> bool:
         """Take a waiting request out. False if it had been granted: then its lease has to be finished instead."""
@@ -194,47 +203,53 @@ class Router:
 
         Where all of those are full the lease gets a ticket and waits before everybody else: its request has waited once.
         """
-        if not may_retry(verdict, lease.attempts, first_byte_sent, repeatable, self.rules.retries):
+        attempts = lease.attempts - lease.preemptions
+        if not may_retry(verdict, attempts, first_byte_sent, repeatable, self.rules.retries):
             return False
+        self.tagger.line_up(lease)
         tried = [*lease.tried, lease.backend]
         self.fleet.pass_time(now)
         choice = self.slots.choose(lease.line, lease.tag, tried, now)
         if not isinstance(choice, Backend) and choice is not Refusal.QUEUE_FULL:
             return False
-        budget = after_retry(
-            self._retry_budget,
-            self._arrived,
-            self.in_flight,
-            self._moves - bool(lease.tried),
-            lease.tag.lane is Lane.EMERGENCY,
-            now,
-            self.rules.retry_budget,
-        )
-        if budget is None:
+        budget = self.rules.retry_budget
+        if not self._second_tries.afford(lease, self._arrived, self.in_flight, now, budget):
+            self.counts.retries_over_budget += 1
             return False
-        self._retry_budget, self._arrived = budget, 0
-        self._moves += not lease.tried
+        self._arrived = 0
         if verdict is Verdict.BACKPRESSURE:
             self.fleet.pushed_back(lease.backend, now)
-        self.fleet.give_back(lease.backend, lease.tag.lane)
+        self._step_aside(lease, now)
         lease.tried = tried
-        lease.verdict = Verdict.IGNORED  # what was said so far is not about the next backend
-        lease.service_seconds = 0.0
         if isinstance(choice, Backend):
             self._go_on(lease, choice, now)
         else:
-            ticket = lease.ticket = self._ticket(lease.line, lease.tag, lease.intent, now, lease)
-            self._push(ticket, now, first=True)
+            self._wait_again(lease, now)
         return True
 
-    def produced(self, lease: Lease, tokens: int, now: float) -> None:
-        """Tokens of a running answer came out; those beyond what was expected are charged while they come."""
+    def put_back(self, lease: Lease, now: float) -> None:
+        """Its attempt was ended for an emergency, see `preemption`: the slot is free, and it waits before all others but those."""
+        lease.preemptions += 1
+        self.preempted += 1
+        self.tagger.line_up(lease)
+        self._step_aside(lease, now)
+        self._wait_again(lease, now)
+
+    def produced(self, lease: Lease, tokens: int, now: float) -> bool:
+        """Tokens of a running answer came out; those beyond what was expected are charged while they come.
+
+        The first of them end its prefill. Whether that freed tokens of its backend.
+        """
         lease.produced += tokens
         beyond = lease.produced - max(lease.tag.output_tokens, 0.0)
         if lease.charged and beyond >= _LIVE_TOKENS:
             owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
             if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
                 self._settle(lease, owed, now)
+        if not lease.prefill_held:
+            return False
+        self.fleet.prefilled(lease)
+        return True
 
     def finish(self, lease: Lease, now: float) -> None:
         """The request has ended, however it did, be it while it waited for its next backend. Exactly once per lease."""
@@ -242,8 +257,9 @@ class Router:
         lease.open = False
         self.in_flight -= 1
         backend, tag, fleet = lease.backend, lease.tag, self.fleet
-        if lease.tried:
-            self._moves -= 1
+        if lease.has_moved:
+            self._second_tries.ended(lease)
+            self.preemption.settled(lease, now)
         is_good = lease.verdict is Verdict.GOOD
         if lease.ticket is not None:
             self.queue.remove(lease.ticket)
@@ -253,7 +269,7 @@ class Router:
                 fleet.served(backend, seconds, now)
             elif lease.verdict is Verdict.BACKPRESSURE:
                 fleet.pushed_back(backend, now)
-            fleet.give_back(backend, tag.lane)
+            fleet.give_back(lease)
             # A request that was running when its backend went absent proves nothing by ending well.
             if lease.is_trial and is_good and not backend.is_present():
                 fleet.mark_reachable(backend)
@@ -261,8 +277,9 @@ class Router:
                 self.forecast.served(backend.pool, tag, seconds)
         somebody_waits = self.queue.waiting > 0
         if lease.charged or somebody_waits:
-            cost = self._consumed(lease)
+            cost = lease.consumed()
             if lease.charged:
+                self.counts.charged[tag.tenant] += cost
                 self._settle(lease, cost - lease.charged, now)
             if somebody_waits:
                 self.forecast.drained(cost, now)
@@ -298,6 +315,7 @@ class Router:
         backend = self.fleet.get(backend_id)
         if backend is not None:
             backend.dialect, backend.flags = dialect, flags
+            backend.warm_up()
 
     def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
         backend = self.fleet.get(backend_id)
@@ -311,27 +329,12 @@ class Router:
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
-    def _can_still_be_met(self, line: Line, tag: Tag, now: float) -> bool:
-        """Whether a newcomer that has to wait is predicted to be in time."""
-        if tag.deadline == inf:
-            return True
-        queue, forecast = self.queue, self.forecast
-        wait = forecast.wait_of_flow(tag, queue.waiting_of_flow(tag), now)
-        if wait is None:
-            wait = forecast.wait_seconds(queue.cost_ahead(tag) + tag.cost, queue.waiting > 0, now)
-        if wait is None:
-            return True
-        service = self.slots.home_seconds(line, tag, _ADMIT_DEVIATIONS)
-        return admit(_ADMIT_RESERVE * wait, service, tag.deadline - now, tag.lane, self.rules.shedding)
-
     def _makes_room(self, tag: Tag, bound: QueueBound) -> bool:
-        """A full queue lets go of its newest of the lowest lane where the newcomer is of a higher one."""
-        if bound is not QueueBound.TOTAL:
-            return False
-        victim = self.queue.newest_of_lowest_lane()
-        if victim is None or RANK[victim.tag.lane] <= RANK[tag.lane]:
+        victim = self.admission.makes_room(tag, bound)
+        if victim is None:
             return False
         self.queue.remove(victim)
+        self.counts.evicted[victim.tag.lane] += 1
         self._evicted.append((victim, Refusal.QUEUE_FULL))
         return True
 
@@ -345,12 +348,25 @@ class Router:
         if self.queue.push(ticket, now, first):
             self.forecast.flow_began(ticket.tag, now)
 
+    def _step_aside(self, lease: Lease, now: float) -> None:
+        """Give the slot back before the end of the request."""
+        self.fleet.give_back(lease)
+        lease.has_moved = True
+        lease.verdict = Verdict.IGNORED  # what was said so far is not about the next attempt
+        lease.service_seconds = 0.0
+        self.preemption.settled(lease, now)
+
+    def _wait_again(self, lease: Lease, now: float) -> None:
+        """As it had begun before all that wait it goes first. Its flow has paid for it and does not pay again."""
+        ticket = lease.ticket = self._ticket(lease.line, lease.tag, lease.intent, now, lease)
+        self._push(ticket, now, first=True)
+
     def _lease(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, now: float
     ) -> Lease:
         lease = Lease(backend, line, tag, intent, queue_seconds, not backend.is_present())
         self.in_flight += 1
-        self.fleet.take(backend, tag.lane, now)
+        self.fleet.take(lease, now)
         if tag.lane is Lane.EMERGENCY:
             lease.charged = 0.0  # outside of all shares
         return lease
@@ -359,6 +375,8 @@ class Router:
         lease = ticket.lease
         if lease is None:
             waited = now - ticket.arrived
+            self.counts.after_wait[ticket.tag.lane] += 1
+            self.counts.waited(ticket.predicted_seconds, waited)
             return self._lease(backend, ticket.line, ticket.tag, ticket.intent, waited, now)
         lease.ticket = None
         lease.queue_seconds += now - ticket.arrived
@@ -369,24 +387,13 @@ class Router:
         lease.backend = backend
         lease.is_trial = not backend.is_present()
         lease.attempts += 1
-        self.fleet.take(backend, lease.tag.lane, now)
-
-    def _consumed(self, lease: Lease) -> float:
-        """What the request really took, where the engine said so; else as far as it got."""
-        if lease.usage is not None:
-            prompt, completion, cached = lease.usage
-            return max(1.0, weighted_tokens(prompt, cached, completion))
-        if lease.verdict is Verdict.GOOD:
-            return lease.tag.cost
-        if not lease.service_seconds:
-            return 0.0
-        return weighted_tokens(lease.tag.prompt_tokens, 0.0, lease.produced)
+        self.fleet.take(lease, now)
 
     def _settle(self, lease: Lease, difference: float, now: float) -> None:
         lease.charged += difference
         if difference:
             self.queue.settle(lease.tag, difference, now)
 
-
-def _relegated(tag: Tag) -> Tag:
-    return tag._replace(lane=Lane.BATCH, target_seconds=inf, deadline=inf)
+    def _relegated(self, tag: Tag) -> Tag:
+        self.counts.relegated += 1
+        return tag._replace(lane=Lane.BATCH, target_seconds=inf, deadline=inf)

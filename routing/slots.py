@@ -9,19 +9,21 @@ Bounds: `MAX_SPILLS` lines remembered. `granted` looks at the heads of lines onl
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from math import inf
 
 from policies.emergency import ReserveRules, usable_slots
 from policies.gathering import group_size, hold_seconds
 from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
 from policies.shedding import SheddingRules, hopeless
-from policies.terms import Lane, PoolName, Refusal, Tag
+from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
+from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, Fleet, Group, Pool
 from routing.forecast import Forecast
 from routing.rates import ArrivalRate
+from routing.token_choice import TokenChoice
 
 MAX_SPILLS = 1024
 _DISPATCH_DEVIATIONS = 1.0
@@ -34,16 +36,20 @@ Choice = Backend | Refusal
 
 
 class Slots:
-    def __init__(self, fleet: Fleet, queue: FairQueue[Ticket], forecast: Forecast) -> None:
+    def __init__(self, fleet: Fleet, queue: FairQueue[Ticket], forecast: Forecast, counts: Counts) -> None:
         self._fleet = fleet
         self._queue = queue
         self._forecast = forecast
+        self._counts = counts
         self._reserve = ReserveRules()
         self._pool_choice = PoolChoiceRules()
         self._shedding = SheddingRules()
         self._spills: OrderedDict[Line, tuple[int, float]] = OrderedDict()
         self._throughput_arrivals = ArrivalRate()
+        self._held: dict[PoolName, TicketId] = {}
+        """Whom each pool held back last."""
         self._seen_version = -1
+        self.tokens = TokenChoice(queue)
         self.look_at = inf
 
     def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
@@ -71,7 +77,7 @@ class Slots:
             if (
                 group is None
                 or not self._has_slot(group.pool, tag)
-                or (place and not self._may_enter(place, groups, realtime))
+                or (place and not self.may_enter(place, groups, realtime))
                 or (others_wait and not self._is_too_late_for_the_first(line, group.pool, now))
                 # `granted` says when:
                 or (is_throughput and group.pool.gathering is not None and not tried)
@@ -86,10 +92,12 @@ class Slots:
         for place in places:
             group = groups[place]
             assert group is not None
-            backend = self._free(group, line, tried)
+            backend = self._free(group, line, tag, tried)
             if backend is not None:
                 if place:
                     self._note_spill(line, place, now)
+                    if not tried:
+                        self._count_spill(groups, place)
                 return backend
         return self.outlook(line, tried)
 
@@ -126,15 +134,23 @@ class Slots:
             )
         return group.has_usable(tried)
 
-    def _free(self, group: Group, line: Line, tried: Sequence[Backend]) -> Backend | None:
-        """The best backend of the group with a free slot."""
+    def _free(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
+        """The best backend of the group with a free slot, and with the tokens."""
+        backend = group.best(tried) if line.backend is None else self._with_slot(group, line, tried)
+        if backend is None or (room := backend.room) is None:
+            return backend
+        if (room.kept_for is None and room.fits(tag, backend.in_flight)) or self.tokens.fits(backend, tag):
+            return backend
+        return self.tokens.best(group, tag, tried) if line.backend is None else None
+
+    def _with_slot(self, group: Group, line: Line, tried: Sequence[Backend]) -> Backend | None:
+        """The best with a free slot, whatever its tokens."""
         if line.backend is None:
             return group.best(tried)
         pinned = self._fleet.get(line.backend)
         if pinned is None or pinned in tried or pinned.is_blocked or pinned not in group.members:
             return None
-        is_free = pinned.window is None or pinned.in_flight < pinned.window
-        return pinned if is_free else None
+        return pinned if pinned.window is None or pinned.in_flight < pinned.window else None
 
     def _has_slot(self, pool: Pool, tag: Tag) -> bool:
         """Whether the pool as a whole has one that this request may take."""
@@ -167,7 +183,8 @@ class Slots:
             > 0
         )
 
-    def _may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
+    def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
+        """Whether a request may take a free slot of the pool at `place` of its order."""
         home, group = groups[0], groups[place]
         if place == 0 or home is None:
             return True
@@ -212,6 +229,13 @@ class Slots:
         service = self._forecast.service_seconds(pool.name, first.tag, _DISPATCH_DEVIATIONS)
         return self._is_hopeless(first.tag, service, now)
 
+    def _count_spill(self, groups: Sequence[Group | None], place: int) -> None:
+        """Where a pool that serves the model was preferred."""
+        home = next(group for group in groups if group is not None)
+        spilled_to = groups[place]
+        if spilled_to is not None and spilled_to is not home:
+            self._counts.spills[home.pool.name, spilled_to.pool.name] += 1
+
     def _note_spill(self, line: Line, place: int, now: float) -> None:
         self._spills[line] = (place, now)
         self._spills.move_to_end(line)
@@ -244,6 +268,7 @@ class Slots:
 
     def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
         queue = self._queue
+        self.tokens.ask_anew(pool.name)
         if not self._has_slot_for_any(pool):
             return
         open_lines = self._lines_of(pool)
@@ -264,14 +289,16 @@ class Slots:
                 and group is not None
                 and (
                     place == 0
-                    or self._may_enter(
+                    or self.may_enter(
                         place,
                         groups,
                         is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
                     )
                 )
             ):
-                backend = self._free(group, line, tried)
+                backend = self._free(group, line, tag, tried)
+                if backend is None and pool.name == self._home(line):
+                    self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
             if backend is None:
                 if not has_slot:
                     # The rest is the emergencies'.
@@ -296,13 +323,19 @@ class Slots:
                 hold = self._hold(pool, backend, ticket, service, now)
                 if hold > 0.0:
                     self.look_at = min(self.look_at, now + hold)
+                    if self._held.get(pool.name) != ticket.id:
+                        self._held[pool.name] = ticket.id
+                        self._counts.holds[pool.name] += 1
                     lanes = _URGENT if lanes is None else lanes
                     if lanes == _EMERGENCY:
                         return
                     continue
-                yield from self._batch(pool, backend, ticket, now)
+                if not (yield from self._batch(pool, backend, ticket, now)):
+                    open_lines.remove(line)
                 continue
             queue.take(ticket, now)
+            if place and moved is None:
+                self._count_spill(groups, place)
             yield ticket, backend
 
     def _lines_of(self, pool: Pool) -> list[Line]:
@@ -317,7 +350,7 @@ class Slots:
                 found.append(line)
             elif name in pools:
                 groups = self._fleet.groups(line.model, pools)
-                if self._may_enter(pools.index(name), groups, urgent):
+                if self.may_enter(pools.index(name), groups, urgent):
                     found.append(line)
         return found
 
@@ -337,17 +370,27 @@ class Slots:
 
     def _batch(
         self, pool: Pool, backend: Backend, first: Ticket, now: float
-    ) -> Iterator[tuple[Ticket, Choice]]:
-        """The first and those that come after it in its line, to one backend."""
+    ) -> Generator[tuple[Ticket, Choice], None, int]:
+        """The first and those that come after it in its line, to one backend; how many went."""
         assert pool.gathering is not None
         queue = self._queue
-        waiting = queue.waiting_in_line(first.line)
+        line = first.line
+        groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
+        waiting, sent = queue.waiting_in_line(line), 0
         for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
-            ticket = queue.head((first.line,), now, _THROUGHPUT)
+            ticket = queue.head((line,), now, _THROUGHPUT)
             if ticket is None or ticket.lease is not None or not self._has_slot(pool, ticket.tag):
-                return
+                break
+            if not self.tokens.fits(backend, ticket.tag):
+                break
             queue.take(ticket, now)
+            sent += 1
+            if place:
+                self._count_spill(groups, place)
             yield ticket, backend
+        if sent:
+            self._counts.gathered(pool.name, sent)
+        return sent
 
     def _is_hopeless(self, tag: Tag, service_seconds: float, now: float) -> bool:
         return tag.deadline != inf and hopeless(now, tag.deadline, service_seconds, tag.lane, self._shedding)

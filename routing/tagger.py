@@ -16,6 +16,7 @@ from policies.lengths import LengthRules, length_class
 from policies.outputs import OutputRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts, is_realtime, preference
 from policies.terms import Lane, LengthClass, PoolName, Tag
+from routing.counts import Counts
 from routing.decision import Intent, Lease
 from routing.lengths import Lengths
 
@@ -31,7 +32,8 @@ class TaggerRules:
 
 
 class Tagger:
-    def __init__(self, rules: TaggerRules) -> None:
+    def __init__(self, rules: TaggerRules, counts: Counts) -> None:
+        self._counts = counts
         self.lengths = Lengths(rules.lengths, OutputRules())
         self._budgets: dict[str, EmergencyBudget] = {}
         self._pools: Sequence[PoolFacts] = ()
@@ -73,16 +75,26 @@ class Tagger:
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self.rules.pool_choice)
         return self._order(intent.pools, tag.prompt_tokens, realtime, intent.size is not None)
 
+    def line_up(self, lease: Lease) -> None:
+        """For the pools of now: the configuration may have changed while it ran."""
+        pools = self.pools_of(lease.intent, lease.tag)
+        if pools != lease.line.pools:
+            lease.tag = lease.tag._replace(pools=pools)
+            lease.line = lease.line._replace(pools=pools)
+
     def learned(self, lease: Lease, prompt_tokens: int, completion_tokens: int) -> None:
         """From the engine's count of a request that ended well."""
         size = lease.intent.size
         if size is not None:
-            self.lengths.learned(lease.line.model, lease.tag.business, size, prompt_tokens, completion_tokens)
+            model, tag = lease.line.model, lease.tag
+            if self.lengths.learned(model, tag.business, size, prompt_tokens, completion_tokens):
+                self._counts.estimated(tag.prompt_tokens, prompt_tokens)
 
     def _grants(self, tenant: str, now: float, served_per_second: float) -> bool:
         budget = claimed(
             self._budgets.get(tenant, UNUSED_BUDGET), now, 1.0, served_per_second, self.rules.budget
         )
+        self._counts.emergencies[tenant, budget is not None] += 1
         if budget is None:
             return False
         if len(self._budgets) >= MAX_BUDGETS and tenant not in self._budgets:

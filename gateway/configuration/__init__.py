@@ -7,7 +7,7 @@ the file holds. Keys, types, defaults and ranges are those of `gateway.settings`
 Way through: `document` (bytes to nodes), `records` with `scalars` (nodes to records), `rules` (what values must satisfy: `spelling`, `fleet`
 and `demand` by subject, `urls` and `patterns` for single texts).
 
-Limits: a `ca_file` is opened here, so a file that is checked on one machine may fail on another; host names are not resolved and
+Limits: a `ca_file` and a classifier's `file` are opened here, so a file that is checked on one machine may fail on another; host names are not resolved and
 backends are not asked.
 """
 
@@ -23,9 +23,10 @@ from gateway.configuration.reading import Reading
 from gateway.configuration.records import BROKEN, Reader
 from gateway.configuration.rules import broken_rules
 from gateway.configuration.urls import name_from_url
-from gateway.settings import BackendSettings, Settings
+from gateway.settings import BackendSettings, BusinessTypeSettings, Settings
+from policies.classify import DEFAULT
 
-__all__ = ["ConfigurationError", "Fault", "backend_name", "load", "parse", "verify"]
+__all__ = ["ConfigurationError", "Fault", "backend_name", "business_type_names", "load", "parse", "verify"]
 
 
 def load(path: str, environment: Mapping[str, str]) -> Settings:
@@ -57,6 +58,14 @@ def verify(settings: Settings, source: str) -> None:
 def backend_name(backend: BackendSettings) -> str:
     """What metrics, logs and headers call `backend`: its name, or `host[:port]` or the socket's path where it has none."""
     return backend.name or name_from_url(backend.url)
+
+
+def business_type_names(path: str, environment: Mapping[str, str]) -> frozenset[str]:
+    """Names that a label may have under the configuration at `path`, which may have faults elsewhere: its classifier may not be trained yet."""
+    reader = Reader(path, environment)
+    reader.record(Settings, compose(read(path), path), "")
+    types = [reading.values for reading in reader.readings if reading.record is BusinessTypeSettings]
+    return frozenset({DEFAULT.name, *(values["name"] for values in types if "name" in values)})
 
 
 def _line(lines: Mapping[str, int], key: str) -> int:

@@ -29,12 +29,16 @@ def summary(settings: Settings) -> str:
     host = f"[{server.host}]" if ":" in server.host else server.host
     lines = ["valid", f"listens on {host}:{server.port or '(any free port)'}"]
     for pool in settings.pools:
-        window = f"window {_window(pool.window)} per backend" if pool.window else "no window"
+        window = f"{_window(pool.window)} per backend" if pool.window else "no window"
         lines.append(f"pool {pool.name}: role {pool.role}, {window}, {len(pool.backends)} backend(s)")
         lines += [f"  {backend_name(backend)}: {backend.url}" for backend in pool.backends]
     for business in settings.business_types:
         target = "no target" if business.latency_target_ms is None else f"{business.latency_target_ms:g} ms"
         lines.append(f"business type {business.name}: {target}, lane {business.lane or 'of the tenant'}")
+    if settings.classifier.file:
+        lines.append(
+            f"classifier {settings.classifier.file}: from confidence {settings.classifier.min_confidence:g}"
+        )
     lines += [
         f"tenant {one.name}: {len(one.key_sha256)} key(s), up to {one.max_lane}" for one in settings.tenants
     ]
@@ -47,4 +51,10 @@ def summary(settings: Settings) -> str:
 
 def _window(window: WindowSettings) -> str:
     lowest = window.max if window.min is None else window.min
-    return f"{window.max}" if lowest == window.max else f"{lowest} to {window.max}"
+    bounds = f"{window.max}" if lowest == window.max else f"{lowest} to {window.max}"
+    said = ["automatic window" if window.max is None else f"window {bounds}"]
+    if window.max_tokens is not None:
+        said.append(f"{window.max_tokens} tokens")
+    if window.max_prefill_tokens is not None:
+        said.append(f"{window.max_prefill_tokens} tokens of prefill")
+    return " and ".join(said)

@@ -1,4 +1,4 @@
-"""Rules for business types, tenants and lengths: names that stand once, references that lead somewhere, matches that are one type's only."""
+"""Rules for business types, their classifier, tenants and lengths: names that stand once, references that lead somewhere, matches that are one type's only."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from gateway.classifier_file import UnusableModel, read_model
 from gateway.configuration.reading import Faults, Reading
 from gateway.settings import (
     AnonymousSettings,
     BusinessTypeSettings,
+    ClassifierSettings,
     LengthSettings,
     MatchSettings,
     PoolSettings,
     TenantSettings,
 )
+from policies.classify import DEFAULT
 from policies.terms import Lane
 
 _ONE_OWNER = ("keywords", "system_prompts", "system_prompt_sha256", "models", "paths", "tenants")
@@ -36,9 +39,11 @@ def demand_faults(readings: Sequence[Reading]) -> Faults:
         elif reading.record is MatchSettings:
             yield from _references(reading, "tenants", tenants)
         elif reading.record is TenantSettings:
-            if values.get("business_type", "") not in ("", "default", *types):
+            if values.get("business_type", "") not in ("", DEFAULT.name, *types):
                 yield reading.at("business_type"), "is unknown; allowed: the name of one of `business_types`"
             yield from _lane_above_ceiling(reading)
+        elif reading.record is ClassifierSettings:
+            yield from _classifier(reading, types)
         elif reading.record is LengthSettings:
             yield from _lengths(reading)
     yield from _nobody_may_call(readings)
@@ -100,6 +105,23 @@ def _references(reading: Reading, name: str, known: dict[str, str]) -> Faults:
             yield place, f"is unknown; allowed: the name of one of `{name}`"
         elif name == "pools" and item in items[:index]:
             yield place, "stands there twice; keep one"
+
+
+def _classifier(reading: Reading, types: dict[str, str]) -> Faults:
+    file = reading.values.get("file")
+    if not file:
+        return
+    try:
+        model = read_model(file)
+    except UnusableModel as unusable:
+        yield reading.at("file"), str(unusable)
+        return
+    for name in model.types:
+        if name != DEFAULT.name and name not in types:
+            yield (
+                reading.at("file"),
+                f"knows a business type {name!r}; allowed: `default` and the names of `business_types`",
+            )
 
 
 def _lane_above_ceiling(reading: Reading) -> Faults:

@@ -1,6 +1,6 @@
 """What values have to satisfy beyond their type: ranges here, the rest by subject.
 
-`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, tenants, lengths). All work on readings, one
+`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths). All work on readings, one
 per record, so that a file with a fault in one place still has all its other faults named, and so that the same rules hold for
 records that did not come from a file.
 """
@@ -67,5 +67,5 @@ def _spans(reading: Reading) -> Faults:
     )
     if lowest is not None and highest is not None and lowest > highest:
         yield reading.at("min"), "is above `max`; allowed: at most as much"
-    elif start is not None and highest is not None and not (lowest or 1) <= start <= highest:
+    elif start is not None and not (lowest or 1) <= start <= (start if highest is None else highest):
         yield reading.at("start"), "is outside of `min` to `max`; allowed: a value between them"

@@ -133,7 +133,7 @@ class Stage:
         self.router = Router(Rules())
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
         self.upstream = Upstream()
-        self.telemetry = Telemetry(lambda: (self.router, self.upstream, len(self.live)))
+        self.telemetry = Telemetry(lambda: (self.router, self.upstream, len(self.live), 0.0))
         self.state = ServerState()
         self.port = 0
         self._records: asyncio.Queue[Record] = asyncio.Queue()

@@ -64,6 +64,11 @@ def test_a_lane_keeps_its_own_defaults_where_a_part_of_it_is_given() -> None:
     assert lanes.emergency.reserved_per_pool == 2
 
 
+def test_an_empty_window_is_automatic() -> None:
+    [pool] = parse(POOLS.replace("a,", "a, window: {},"), "f", {}).pools
+    assert pool.window == WindowSettings(max=None, min=None, start=None)
+
+
 def test_a_window_that_is_null_is_no_window() -> None:
     assert parse(POOLS.replace("a,", "a, window: null,"), "f", {}).pools[0].window is None
 
@@ -135,7 +140,13 @@ def test_a_fault_names_its_line_and_key_and_what_is_allowed(line: str, key: str,
     [
         ("role: batch", "pools[0].role", "allowed: high-batch, low-latency"),
         ("role: low-latncy", "pools[0].role", "did you mean low-latency?"),
-        ("window: {}", "pools[0].window.max", "is missing from pools[0].window"),
+        ("window: {start: 2, min: 3}", "pools[0].window.start", "is outside of `min` to `max`"),
+        (
+            "window: {max_tokens: 0}",
+            "pools[0].window.max_tokens",
+            "0 is out of range; allowed: 1 to 1000000000",
+        ),
+        ("window: {max_prefill_tokens: -1}", "pools[0].window.max_prefill_tokens", "-1 is out of range"),
         ("window: {max: 0}", "pools[0].window.max", "0 is out of range; allowed: 1 to 100000"),
         ("window: {max: 1, min: 0}", "pools[0].window.min", "0 is out of range; allowed: 1 to 100000"),
         ("window: {max: 1, min: 2}", "pools[0].window.min", "is above `max`"),

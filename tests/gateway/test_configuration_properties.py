@@ -64,8 +64,14 @@ def spans(record: type[Any], low: str, high: str) -> st.SearchStrategy[Any]:
 @st.composite
 def windows(draw: st.DrawFn) -> WindowSettings:
     low, start, high = sorted(draw(st.lists(st.integers(1, 100_000), min_size=3, max_size=3)))
-    given = st.booleans()
-    return WindowSettings(max=high, min=low if draw(given) else None, start=start if draw(given) else None)
+    given, tokens = st.booleans(), st.none() | st.integers(1, 1_000_000_000)
+    return WindowSettings(
+        max=high if draw(given) else None,
+        min=low if draw(given) else None,
+        start=start if draw(given) else None,
+        max_tokens=draw(tokens),
+        max_prefill_tokens=draw(tokens),
+    )
 
 
 DIGESTS = st.text("0123456789abcdef", min_size=64, max_size=64)

@@ -215,7 +215,7 @@ def test_settings_of_the_command_line_obey_the_same_rules() -> None:
     verify(one_pool(("http://a", "http://b"), ServerSettings()), "command line")
     bad = Settings(
         pools=(
-            PoolSettings(name="a", backends=(BackendSettings(url="b"),), window=WindowSettings()),
+            PoolSettings(name="a", backends=(BackendSettings(url="b"),), window=WindowSettings(max=0)),
             PoolSettings(name="a"),
         ),
         server=ServerSettings(port=-1, max_body_mb=float("nan")),

@@ -28,6 +28,7 @@ from gateway.settings import (
 from policies.lengths import TextSize
 from policies.terms import Lane, LengthClass, Refusal, Verdict
 from routing.decision import Intent, Lease, Ticket
+from routing.preemption import Running
 from routing.router import Router
 from tests.backend import Backend, Gate, Script
 from tests.emulator.running import until
@@ -195,6 +196,16 @@ def test_budget_share_of_what_the_fleet_serves_is_what_emergencies_may_use_over_
     assert router.forecast.served_per_second == pytest.approx(10)
     lanes = [leased(router, 20.0 + second, EMERGENCY).tag.lane for second in range(100)]
     assert lanes.count(Lane.EMERGENCY) == pytest.approx(100 * 10 * share, abs=2)
+
+
+@pytest.mark.parametrize("preemption", [True, False])
+def test_preemption_lets_a_running_batch_request_give_way_to_an_emergency(preemption: bool) -> None:
+    emergency = EmergencySettings(preemption=preemption)
+    router = core(lanes=LanesSettings(emergency=emergency), anonymous=ANYBODY)
+    batch = leased(router, 0.0, Intent(lane=Lane.BATCH))
+    queued(router, 0.0, EMERGENCY)
+    chosen = router.preemption.choose(lambda: [Running(batch, 0.0)], 1.0)
+    assert chosen == ([batch] if preemption else [])
 
 
 # --- lengths, shedding, retries -----------------------------------------------------------------------------------------------

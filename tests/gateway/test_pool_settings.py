@@ -18,16 +18,17 @@ from gateway.settings import (
     Settings,
     WindowSettings,
 )
-from policies.dialects import Dialect
+from policies.dialects import Dialect, EngineReport
 from policies.lengths import TextSize
 from policies.pool_choice import PoolRole
 from policies.terms import Lane, PoolName, Refusal, Verdict
 from routing.decision import Intent, Lease, Ticket
 from routing.router import Router
-from tests.backend import Backend
+from tests.backend import Backend, Framing, Gate, Request, Script, json_script
 from tests.emulator.running import until
 from tests.gateway.core_stage import at_once, learn_service, leased, queued, router_of
 from tests.running import running_with
+from tests.script import JSON, SSE
 
 DEFAULT = PlacementSettings()
 
@@ -163,6 +164,103 @@ def test_min_is_how_far_a_window_moves_down_and_without_it_it_does_not_move(
         lease.verdict = Verdict.BACKPRESSURE
         router.finish(lease, second)
     assert at_once(router) == ends_at
+
+
+@pytest.mark.parametrize("told", [None, 200])
+def test_without_max_a_window_is_automatic(told: int | None) -> None:
+    router = adaptive(WindowSettings())
+    [backend] = router.fleet
+    router.reported(backend.id, EngineReport(max_num_seqs=told), 0.0)
+    assert at_once(router) == (64 if told is None else told)
+
+
+@pytest.mark.parametrize(
+    ("window", "begins_at", "least"),
+    [
+        (WindowSettings(min=100), 200, 100),
+        (WindowSettings(start=70), 70, 50),
+        (WindowSettings(min=3, start=5), 5, 3),
+    ],
+)
+def test_min_and_start_hold_in_a_window_that_is_otherwise_automatic(
+    window: WindowSettings, begins_at: int, least: int
+) -> None:
+    router = adaptive(window)
+    [backend] = router.fleet
+    router.reported(backend.id, EngineReport(max_num_seqs=200), 0.0)
+    assert backend.window == begins_at
+    for second in range(0, 600, 10):
+        router.fleet.pushed_back(backend, float(second))
+    assert backend.window == least
+
+
+def of(tokens: int) -> Intent:
+    return Intent(size=TextSize(token_ids=tokens), max_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "told", "count"),
+    [(1000, None, 5), (2000, None, 10), (1000, 10_000, 5), (None, 1000, 4), (None, None, 20)],
+)
+def test_max_tokens_bound_what_runs_on_a_backend_and_without_it_what_its_engine_says(
+    max_tokens: int | None, told: int | None, count: int
+) -> None:
+    router = adaptive(WindowSettings(max=20, max_tokens=max_tokens))
+    [backend] = router.fleet
+    router.reported(backend.id, EngineReport(token_capacity=told), 0.0)
+    assert at_once(router, of(100)) == count
+
+
+@pytest.mark.parametrize(("limit", "count"), [(250, 2), (500, 5), (None, 20)])
+def test_max_prefill_tokens_bound_the_prompts_whose_answer_has_not_begun(
+    limit: int | None, count: int
+) -> None:
+    assert at_once(adaptive(WindowSettings(max=20, max_prefill_tokens=limit)), of(100)) == count
+
+
+def test_a_pool_without_a_window_has_no_limits_whatever_its_engine_says() -> None:
+    router = core(pool("p"))
+    [backend] = router.fleet
+    router.reported(backend.id, EngineReport(max_num_seqs=2, token_capacity=300), 0.0)
+    assert at_once(router, of(100)) == 1000
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_prompt_that_waits_for_anothers_prefill_is_sent_when_that_ones_answer_begins(
+    streamed: bool,
+) -> None:
+    """Of one that is not streamed that is its end."""
+    begin, end = Gate(), Gate()
+
+    def script(request: Request) -> Script:
+        first, last = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', b"data: [DONE]\n\n"
+        if json.loads(request.body)["n"] == 2:
+            return json_script({})
+        chunks: list[bytes | Gate] = [begin, first, end, last] if streamed else [begin, end, b"{}"]
+        return Script(headers=[SSE if streamed else JSON], chunks=chunks, framing=Framing.CHUNKED)
+
+    def chat(number: int) -> dict[str, Any]:
+        text = {"role": "user", "content": "word " * 100}
+        return {"model": "m", "n": number, "messages": [text], "stream": streamed and number == 1}
+
+    async with Backend(script) as engine:
+        window = WindowSettings(max=8, max_prefill_tokens=150)
+        one = PoolSettings(name="p", window=window, backends=(BackendSettings(url=engine.url),))
+        async with running_with(Settings(pools=(one,), server=ServerSettings(port=0))) as gateway:
+            async with await gateway.begin(chat(1)):
+                await engine.until(lambda: len(engine.exchanges) == 1)
+                second = await gateway.begin(chat(2))
+                await until(lambda: gateway.gateway.router.waiting == 1)
+                begin.set()
+                if not streamed:
+                    end.set()
+                await engine.until(lambda: len(engine.exchanges) == 2)
+                end.set()
+                second.close()
+            await until(gateway.is_quiet)
+            [backend] = gateway.gateway.router.fleet
+            assert backend.room is not None
+            assert (backend.room.reserved, backend.room.backlog) == (0, 0)
 
 
 # --- batches ------------------------------------------------------------------------------------------------------------------

@@ -88,9 +88,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def probed(backend: Backend, rules: ProbeSettings = QUICK) -> AsyncIterator[Listener]:
+async def probed(
+    backend: Backend, rules: ProbeSettings = QUICK, fresh_seconds: float = 60.0
+) -> AsyncIterator[Listener]:
     listener = Listener()
-    probes = Probes(listener, ModelCatalogue(), listener.pump, listener)
+    probes = Probes(listener, ModelCatalogue(), listener.pump, listener, fresh_seconds)
     settings = BackendSettings(url=backend.url)
     probes.configure([settings], rules)
     try:
@@ -235,6 +237,14 @@ async def test_load_seconds_lie_between_readings() -> None:
             assert listener.pumps >= 5, "a report may free waiting requests"
             assert paths(often).count("/health") == 1
             assert paths(rare).count("/metrics") == 1
+
+
+async def test_of_a_load_that_took_long_to_read_only_the_sizes_of_the_engine_are_taken() -> None:
+    async with Backend(record_probes=True) as engine:
+        become_vllm(engine)
+        async with probed(engine, fresh_seconds=-1.0) as listener:
+            await listener.until(lambda: bool(listener.reports))
+            assert listener.reports[0] == EngineReport(token_capacity=VLLM_LOAD.token_capacity)
 
 
 async def test_a_load_page_that_hangs_gives_no_report_and_leaves_health_as_it_is() -> None:

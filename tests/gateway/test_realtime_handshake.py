@@ -40,6 +40,8 @@ async def test_a_backend_that_is_down_is_answered_502_and_then_503_in_json() -> 
         assert headers["x-headrace-reason"] == "no_backend"
         record = await stage.record()
         assert (record.outcome, record.status) == (Outcome.REFUSED, 503)
+        counted = b'headrace_refusals_total{lane="standard",reason="no_backend"} 1.0'
+        assert counted in stage.telemetry.page()
 
 
 @pytest.mark.parametrize(

@@ -10,69 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import Metric
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.events import Usage
 from gateway.front import Cause
-from gateway.paths import Kind
-from gateway.record import Outcome, Record
+from gateway.record import Outcome
 from gateway.series import Latency
-from gateway.settings import BackendSettings, TimeoutSettings, UpstreamSettings
-from gateway.telemetry import Telemetry
-from gateway.upstream.client import Upstream
-from policies.terms import BackendId, Lane, PoolName, Refusal, Tag
-from routing.decision import Lease, Ticket
-from routing.fleet import BackendPlan
-from routing.router import Router, Rules
-
-Labels = frozenset[tuple[str, str]]
-
-
-class Stage:
-    """A telemetry with two real backends, one of them with a window of one."""
-
-    def __init__(self) -> None:
-        rules = Rules()
-        self.router = Router(rules)
-        self.router.configure(
-            [BackendPlan(BackendId("a"), PoolName("p"), 1), BackendPlan(BackendId("b"), PoolName("q"))], rules
-        )
-        self.upstream = Upstream()
-        backends = [
-            (BackendId(id), BackendSettings(url=f"http://127.0.0.1:{port}"))
-            for id, port in (("a", 1), ("b", 2))
-        ]
-        self.upstream.configure(backends, UpstreamSettings(), TimeoutSettings())
-        self.in_flight = 0
-        self.telemetry = Telemetry(lambda: (self.router, self.upstream, self.in_flight))
-
-    def families(self) -> list[Metric]:
-        return list(text_string_to_metric_families(self.telemetry.page().decode()))
-
-    def samples(self) -> dict[tuple[str, Labels], float]:
-        """Every sample of the page; a series that occurs twice fails the test."""
-        found: dict[tuple[str, Labels], float] = {}
-        for family in self.families():
-            for sample in family.samples:
-                key = sample.name, frozenset(sample.labels.items())
-                assert key not in found, f"twice: {key}"
-                found[key] = sample.value
-        return found
-
-    def value(self, name: str, **labels: str) -> float:
-        """Of one series, 0 where there is none."""
-        return self.samples().get((f"headrace_{name}", frozenset(labels.items())), 0.0)
-
-
-def served(backend: str = "a", pool: str = "p", status: int = 200, **more: Any) -> Record:
-    record = Record("POST", "/v1/chat/completions", 100.0)
-    record.route, record.backend, record.pool, record.status = Kind.CHAT, backend, pool, status
-    record.ready_at, record.sent_at, record.first_byte_at, record.ended_at = 100.0, 100.002, 100.3, 102.0
-    for name, value in more.items():
-        setattr(record, name, value)
-    return record
+from policies.terms import UNTAGGED, Lane, LengthClass, Refusal, Tag
+from tests.gateway.metrics_stage import Stage, served
 
 
 async def test_the_page_is_valid_and_every_name_is_our_own_or_the_process() -> None:
@@ -117,7 +62,7 @@ async def test_a_request_that_reached_no_backend_has_no_latency_and_no_pool() ->
     stage.telemetry.ended(
         served("", "", 503, outcome=Outcome.REFUSED, reason=Refusal.QUEUE_FULL, first_byte_at=0.0)
     )
-    assert stage.value("refusals_total", reason="queue_full") == 1
+    assert stage.value("refusals_total", reason="queue_full", lane="none") == 1
     assert stage.value("overhead_seconds_count") == 0
     assert not [labels for _, labels in stage.samples() if labels == {("pool", "")}]
 
@@ -140,12 +85,12 @@ async def test_tokens_are_those_that_engines_reported() -> None:
         (
             {"outcome": Outcome.CUT, "reason": Refusal.GAP_TIMEOUT},
             "refusals_total",
-            {"reason": "gap_timeout"},
+            {"reason": "gap_timeout", "lane": "none"},
         ),
         (
             {"outcome": Outcome.REFUSED, "reason": Refusal.INTERNAL},
             "refusals_total",
-            {"reason": "internal_error"},
+            {"reason": "internal_error", "lane": "none"},
         ),
     ],
 )
@@ -171,21 +116,46 @@ async def test_retries_and_reloads_are_counted() -> None:
 
 async def test_gauges_show_what_is_now() -> None:
     stage = Stage()
-    leases = [stage.router.arrive("", 0.0) for _ in range(3)]
-    assert all(isinstance(lease, Lease) for lease in leases)
     stage.in_flight = 4
-    [a, b] = stage.router.fleet
-    stage.router.unreachable(b, 0.0)
-    assert isinstance(stage.router.arrive("", 0.0), Ticket)
     assert stage.value("requests_in_flight") == 4
-    assert stage.value("requests_waiting") == 1
-    assert stage.value("backend_up", backend="a", pool="p") == 1
-    assert stage.value("backend_up", backend="b", pool="q") == 0
-    loads = [stage.value("backend_in_flight", backend=one.id, pool=one.pool) for one in (a, b)]
-    assert loads == [a.in_flight, b.in_flight] == [1, 2]
-    assert stage.value("upstream_connections", backend="a", state="idle") == 0
-    assert ("headrace_upstream_connections_opened_total", frozenset({("backend", "b")})) in stage.samples()
     assert stage.value("asyncio_tasks") >= 1
+
+
+async def test_requests_are_counted_by_the_length_of_their_prompt_and_where_it_ran() -> None:
+    stage = Stage()
+    for length, backend, status in (
+        (LengthClass.SHORT, "a", 200),
+        (LengthClass.SHORT, "a", 500),
+        (LengthClass.SHORT, "b", 200),
+        (LengthClass.LONG, "b", 200),
+    ):
+        pool = {"a": "p", "b": "q"}[backend]
+        stage.telemetry.ended(served(backend, pool, status, tag=Tag(length=length)))
+    assert stage.value("requests_by_length_total", length="short", pool="p") == 2
+    assert stage.value("requests_by_length_total", length="short", pool="q") == 1
+    assert stage.value("requests_by_length_total", length="long", pool="q") == 1
+    assert stage.value("requests_by_length_total", length="long", pool="p") == 0
+
+
+async def test_a_refusal_is_counted_by_the_lane_that_was_refused_where_it_was_known() -> None:
+    stage = Stage()
+    for tag in (Tag(lane=Lane.BATCH), UNTAGGED):
+        stage.telemetry.ended(
+            served("", "", 503, tag=tag, outcome=Outcome.REFUSED, reason=Refusal.OVERLOADED)
+        )
+    stage.telemetry.refused(Refusal.HEAD_TIMEOUT)
+    assert stage.value("refusals_total", reason="overloaded", lane="batch") == 1
+    assert stage.value("refusals_total", reason="overloaded", lane="none") == 1
+    assert stage.value("refusals_total", reason="head_timeout", lane="none") == 1
+
+
+async def test_waits_are_told_apart_by_lane_and_count_only_those_that_waited() -> None:
+    stage = Stage()
+    for lane, seconds in ((Lane.BATCH, 3.0), (Lane.BATCH, 5.0), (Lane.INTERACTIVE, 0.0)):
+        stage.telemetry.ended(served(tag=Tag(lane=lane), queue_seconds=seconds))
+    assert stage.value("queue_seconds_count", lane="batch") == 2
+    assert stage.value("queue_seconds_sum", lane="batch") == 8
+    assert stage.value("queue_seconds_count", lane="interactive") == 0
 
 
 async def test_no_text_of_a_client_adds_a_series() -> None:
@@ -215,7 +185,7 @@ async def test_times_go_to_the_histogram_that_is_called_after_them() -> None:
     sums = {
         "first_byte_seconds": (0.3, {"pool": "p"}),
         "request_seconds": (2.0, {"pool": "p"}),
-        "queue_seconds": (0.0015, {}),
+        "queue_seconds": (0.0015, {"lane": "standard"}),
         "overhead_seconds": (0.0005, {}),
     }
     for name, (seconds, labels) in sums.items():

@@ -11,9 +11,11 @@ import pytest
 
 from gateway.errors import Refused
 from gateway.turnstile import Turnstile
+from policies.capacity_tokens import TokenRules
 from policies.fairness import FairnessRules
+from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Refusal, Verdict
-from routing.decision import NO_INTENT, Lease
+from routing.decision import NO_INTENT, Intent, Lease
 from routing.fleet import BackendPlan
 from routing.router import Router, Rules
 
@@ -315,3 +317,31 @@ async def test_no_slot_is_lost_in_twenty_thousand_rounds_of_releases_and_cancell
         await asyncio.gather(*(visit.task for visit in visits), return_exceptions=True)
         assert in_flight(gate) == 0 and gate.router.waiting == 0
     assert await is_served(gate)
+
+
+async def test_who_waits_behind_one_that_is_too_large_goes_when_that_one_leaves() -> None:
+    rules = Rules()
+    router = Router(rules)
+    router.configure(
+        [BackendPlan(BackendId("b"), PoolName("p"), 8, tokens=TokenRules(max_tokens=100))], rules
+    )
+    gate = Turnstile(router, LONG)
+    entered: list[int] = []
+
+    async def visit(tokens: int) -> None:
+        async with gate.lease("m", Intent(size=TextSize(token_ids=tokens), max_tokens=0)):
+            entered.append(tokens)
+            await asyncio.Event().wait()
+
+    visits = []
+    for tokens in (60, 90, 30):
+        visits.append(asyncio.create_task(visit(tokens)))
+        await settle()
+    assert entered == [60]
+    visits[1].cancel()
+    await settle()
+    assert entered == [60, 30]
+    for one in visits:
+        one.cancel()
+    await asyncio.gather(*visits, return_exceptions=True)
+    assert in_flight(gate) == 0

@@ -127,6 +127,14 @@ def test_an_interval_needs_twenty_samples_or_three_in_five_seconds(
     assert (window.limit != 8) == moves
 
 
+@pytest.mark.parametrize(("seconds", "limit"), [(15.0, 5), (15.1, 8)])
+def test_a_run_of_reports_of_a_queue_is_forgotten_when_it_gets_old(seconds: float, limit: float) -> None:
+    window = started(RULES)
+    for report in range(3):
+        window = reported(window, 6, None, report * seconds, RULES)
+    assert window.limit == limit
+
+
 def test_a_queue_in_three_reports_in_a_row_takes_half_of_it_off_the_limit() -> None:
     window = started(replace(RULES, start=20))
     limits = []

@@ -167,7 +167,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         for line in LINES:
             assert queue.waiting_in_line(line) == lines[line]
             assert queue.has_waiting(line) == (line in lines)
-        view = queue.snapshot()
+        view = queue.snapshot(0.0)
         assert {(one.lane, one.tenant, one.business): one.waiting for one in view.flows} == flows
         cost = 0.0
         for lane, shown in zip(Lane, view.lanes, strict=True):
@@ -342,7 +342,7 @@ def test_the_snapshot_shows_the_flows_with_the_most_waiting_and_counts_what_happ
     queue.take(tickets[-1], 0.0)
     queue.remove(tickets[-2])
     queue.charge(make("new").tag, 0.0)
-    view = queue.snapshot()
+    view = queue.snapshot(0.0)
     assert view.flows[:2] == (
         FlowView("batch", "t28", "b", 29),
         FlowView("batch", "t29", "b", 29),
@@ -356,14 +356,14 @@ def test_memory_is_bounded_by_what_waits_and_by_the_flows_that_count() -> None:
     queue, make = FairQueue[Waits](replace(RULES, max_flows=50)), numbered()
     for number in range(2000):
         queue.charge(make(f"t{number}", business=f"b{number % 3}").tag, 0.0)
-    assert queue.snapshot().flows_known <= 50
+    assert queue.snapshot(0.0).flows_known <= 50
     forgetful = FairQueue[Waits](replace(RULES, half_life_seconds=1.0))
     for number in range(3000):
         ticket = make(f"t{number % 1500}", line=f"line{number}")
         forgetful.push(ticket, float(number))
         assert forgetful.head([ticket.line], float(number)) is ticket
         forgetful.take(ticket, float(number))
-    assert forgetful.snapshot().flows_known <= 12 and entries(forgetful) < 1000
+    assert forgetful.snapshot(0.0).flows_known <= 12 and entries(forgetful) < 1000
 
 
 def test_a_flow_that_is_not_ahead_of_the_others_is_forgotten_at_once() -> None:
@@ -371,7 +371,7 @@ def test_a_flow_that_is_not_ahead_of_the_others_is_forgotten_at_once() -> None:
     for number in range(200):
         queue.charge(make("busy", 10.0).tag, 2.0 * number)
         queue.charge(make(f"t{number}", 1.0, business="rare").tag, 2.0 * number)
-    assert queue.snapshot().flows_known <= 5
+    assert queue.snapshot(0.0).flows_known <= 5
 
 
 def test_of_a_tenant_that_waits_the_flows_are_forgotten_that_are_not_ahead_in_it() -> None:
@@ -382,7 +382,7 @@ def test_of_a_tenant_that_waits_the_flows_are_forgotten_that_are_not_ahead_in_it
     queue.charge(make(business="ahead").tag, 0.0)
     queue.charge(waits.tag, 0.0)
     queue.charge(make("new").tag, 0.0)
-    assert queue.snapshot().flows_known == 3
+    assert queue.snapshot(0.0).flows_known == 3
     assert queue.remove(waits)
     assert queue.waiting == 0
 
@@ -391,9 +391,9 @@ def test_flows_that_are_ahead_are_remembered_for_ten_half_lives() -> None:
     queue, make = FairQueue[Waits](replace(RULES, half_life_seconds=1.0)), numbered()
     queue.settle(make("ahead").tag, 1000.0, 0.0)
     queue.charge(make("b").tag, 9.0)
-    assert queue.snapshot().flows_known == 2
+    assert queue.snapshot(0.0).flows_known == 2
     queue.charge(make("c").tag, 11.0)
-    assert queue.snapshot().flows_known == 2
+    assert queue.snapshot(0.0).flows_known == 2
 
 
 def drained(queue: FairQueue[Waits]) -> list[Waits]:

@@ -242,7 +242,7 @@ def test_a_starving_flow_gets_one_dispatch_in_eight() -> None:
     for step in range(80):
         served += serve(queue, 1, 31.0 + step * 30)
     assert shares(served) == {"debtor": 1000, "other": 7000}
-    assert queue.snapshot().for_starving >= 10
+    assert queue.snapshot(0.0).for_starving >= 10
     often, _ = backlogged_debtor(1e9, replace(RULES, starving_every=2))
     assert shares(serve(often, 2, 31.0))["debtor"] == 100
 
@@ -304,7 +304,7 @@ def test_a_debt_of_a_flow_that_is_forgotten_is_made_anew_and_a_credit_is_not() -
     queue.settle(make("creditor").tag, -500.0, 0.0)
     queue.settle(make("any", lane=Lane.EMERGENCY).tag, 500.0, 0.0)
     queue.charge(make("any", lane=Lane.EMERGENCY).tag, 0.0)
-    assert queue.snapshot().flows_known == 1
+    assert queue.snapshot(0.0).flows_known == 1
     fill(queue, [make(tenant) for tenant in ("debtor", "creditor", "other") for _ in range(9)])
     assert shares(serve(queue, 10)) == {"creditor": 500, "other": 500}
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
-from policies.terms import BackendId, Lane, PoolName
+from policies.terms import UNTAGGED, BackendId, PoolName
+from routing.decision import NO_INTENT, Lease, Line
 from routing.fleet import Backend, BackendPlan, Fleet
 from tests.routing.reachable import entries
 from tests.strategies import fleet_plans
@@ -94,7 +95,7 @@ def test_a_trial_sends_one_request_and_blocks_the_next_without_counting_as_a_fai
     one = backend(fleet, "a")
     fleet.mark_unreachable(one, now=0.0)
     fleet.mark_unreachable(one, now=0.0)
-    fleet.take(one, Lane.STANDARD, now=2.0)
+    fleet.take(Lease(one, Line("", (PoolName("p"),)), UNTAGGED, NO_INTENT, 0.0, True), now=2.0)
     assert usable(fleet, 3.9) == []
     assert usable(fleet, 4.0) == ["a"]
     assert one.absence.failures == 2

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
+from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
-from policies.terms import BackendId, Refusal, TicketId, Verdict
-from routing.decision import Lease, Ticket
+from policies.terms import BackendId, Lane, PoolName, Refusal, TicketId, Verdict
+from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
+from routing.preemption import Running
 from routing.router import Router, Rules
+from routing.tagger import TaggerRules
 from tests.routing.reachable import kept_by
 from tests.strategies import fleet_plans
 
 MODELS = st.sampled_from(["x", "y", "unknown", ""])
 IDS = st.sampled_from(["b0", "b1", "b2", "b3"]).map(BackendId)
 VERDICTS = st.sampled_from(Verdict)
+LANES = st.sampled_from([Lane.STANDARD, Lane.EMERGENCY])
+PREEMPTION = PreemptionRules(wait_seconds=0.5)
 RULES = st.builds(
     Rules,
-    fairness=st.builds(FairnessRules, max_waiting=st.integers(0, 4)),
+    fairness=st.builds(FairnessRules, max_waiting=st.integers(0, 8), starving_every=st.just(1_000_000)),
     probe_failures=st.integers(1, 3),
     retries=st.builds(RetryRules, st.integers(0, 3)),
+    tagger=st.just(TaggerRules(budget=EmergencyBudgetRules(burst=1_000_000))),
+    preemption=st.just(PREEMPTION),
 )
 
 
-def order(ticket: Ticket) -> tuple[bool, float, int]:
-    """A request that has waited once goes first."""
-    return ticket.lease is None, ticket.arrived, ticket.id
+def order(ticket: Ticket) -> tuple[bool, bool, float, int]:
+    """Emergencies go first; among its like does a request that has had a slot before."""
+    return ticket.tag.lane is not Lane.EMERGENCY, ticket.lease is None, ticket.arrived, ticket.id
 
 
 @dataclass
 class Held:
     lease: Lease
     backends: list[Backend]
+    """Those that it may not have again: where it failed, and where it is."""
 
 
 class RouterMachine(RuleBasedStateMachine):
@@ -46,7 +56,9 @@ class RouterMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.held: list[Held] = []
         self.waiting: dict[TicketId, Ticket] = {}
+        self.evicted: dict[TicketId, Ticket] = {}
         self.ended: set[TicketId] = set()
+        self.settled_at = -inf
         self.retired: list[Backend] = []
 
     # --- what a caller may do ---------------------------------------------------------------------------------------------
@@ -66,18 +78,22 @@ class RouterMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(model=MODELS)
-    def arrive(self, model: str) -> None:
-        had_line = any(ticket.model == model for ticket in self.waiting.values())
+    @rule(model=MODELS, lane=LANES)
+    def arrive(self, model: str, lane: Lane) -> None:
+        had_line = any(
+            ticket.model == model and lane in (Lane.STANDARD, ticket.tag.lane)
+            for ticket in self.waiting.values()
+        )
         present = self.serving(model)
-        decision = self.router.arrive(model, self.now)
+        decision = self.router.arrive(model, self.now, Intent(lane=lane))
         match decision:
             case Lease():
                 assert not had_line, "somebody was overtaken"
                 self.granted(decision, model, 0.0)
             case Ticket():
                 assert decision.id not in self.waiting and decision.id not in self.ended
-                assert len(self.waiting) < self.router.rules.fairness.max_waiting
+                if len(self.waiting) >= self.router.rules.fairness.max_waiting:
+                    self.makes_room(lane)
                 self.waiting[decision.id] = decision
             case Refusal.QUEUE_FULL:
                 assert len(self.waiting) >= self.router.rules.fairness.max_waiting
@@ -89,12 +105,39 @@ class RouterMachine(RuleBasedStateMachine):
             case _:
                 raise AssertionError(decision)
 
+    @rule(
+        windows=st.lists(st.integers(1, 2), min_size=1, max_size=2),
+        model=st.sampled_from(["x", ""]),
+        standard=st.integers(2, 6),
+        emergencies=st.integers(1, 3),
+    )
+    def rush(self, windows: list[int], model: str, standard: int, emergencies: int) -> None:
+        """More than a small fleet in good health has slots for."""
+        plans = [
+            BackendPlan(BackendId(f"b{number}"), PoolName("p"), window)
+            for number, window in enumerate(windows)
+        ]
+        self.configure(
+            plans, replace(self.router.rules, fairness=FairnessRules(max_waiting=8, starving_every=1_000_000))
+        )
+        for plan in plans:
+            self.learn_models(plan.id, frozenset("xyz"))
+            self.probed(plan.id, True, False)
+        self.pump()
+        for _ in range(standard):
+            self.arrive(model, Lane.STANDARD)
+        for _ in range(emergencies):
+            self.arrive(model, Lane.EMERGENCY)
+
     @rule()
     def pump(self) -> None:
-        before = dict(self.waiting)
+        before = {**self.waiting, **self.evicted}
         grants = self.router.pump(self.now)
         served = []
         for ticket, grant in grants:
+            if self.evicted.pop(ticket.id, None) is not None:
+                assert grant is Refusal.QUEUE_FULL
+                continue
             assert self.waiting.pop(ticket.id) is ticket
             assert ticket.id not in self.ended
             self.ended.add(ticket.id)
@@ -110,14 +153,22 @@ class RouterMachine(RuleBasedStateMachine):
                 held = next(held for held in self.held if held.lease is grant)
                 assert grant.backend not in held.backends
                 held.backends.append(grant.backend)
+        # One that has failed somewhere holds up its line where it may not go again, and with it those behind it.
+        failed = [ticket for ticket in before.values() if ticket.lease is not None and ticket.lease.tried]
+        held_up = {ticket.model: order(ticket) for ticket in sorted(failed, key=order, reverse=True)}
         # Nobody still waits for a slot that one who came later got: inside a model and across models.
         for ticket, grant in served:
             for other in self.waiting.values():
-                assert order(other) > order(ticket) or grant.backend not in self.open_to(other)
+                assert (
+                    order(other) > order(ticket)
+                    or grant.backend not in self.open_to(other)
+                    or order(other) > held_up.get(other.model, order(other))
+                )
         # And no first of a line waits while there is a slot.
         for model in {ticket.model for ticket in self.waiting.values()}:
             first = min((ticket for ticket in self.waiting.values() if ticket.model == model), key=order)
-            assert not any(self.has_room(one) for one in self.open_to(first))
+            if not any(ticket.model == model and ticket in failed for ticket, _ in served):
+                assert not any(self.has_room(one) for one in self.open_to(first))
         assert [ticket for ticket, _ in grants if ticket.id not in before] == []
 
     @precondition(lambda self: any(ticket.lease is None for ticket in self.waiting.values()))
@@ -135,12 +186,14 @@ class RouterMachine(RuleBasedStateMachine):
         held = data.draw(st.sampled_from(self.running()))
         lease = held.lease
         before = lease.backend, lease.attempts
+        gave_way = lease.gives_way
         had_room = {one for one in self.usable(lease.model) if self.has_room(one)}
         lease.verdict = verdict
         if self.router.move(lease, verdict, sent, repeatable, self.now):
             assert not sent and repeatable and verdict in (Verdict.FAULT, Verdict.BACKPRESSURE)
-            assert before[1] <= self.router.rules.retries.max_retries
+            assert before[1] - lease.preemptions <= self.router.rules.retries.max_retries
             assert lease.verdict is Verdict.IGNORED
+            self.slot_is_back(gave_way)
             if lease.ticket is not None:
                 assert lease.attempts == before[1] and not had_room - set(held.backends)
                 self.waiting[lease.ticket.id] = lease.ticket
@@ -152,6 +205,39 @@ class RouterMachine(RuleBasedStateMachine):
         else:
             assert (lease.backend, lease.attempts, lease.verdict) == (*before, verdict)
 
+    @precondition(lambda self: self.emergency_waits() and self.running())
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 0.5]), at_once=st.booleans())
+    def choose_victims(self, data: st.DataObject, seconds: float, at_once: bool) -> None:
+        self.now += seconds
+        silent = data.draw(st.sets(st.sampled_from(range(len(self.running())))) | st.none())
+        told = [held for place, held in enumerate(self.running()) if silent is None or place in silent]
+        emergencies = [one for one in self.waiting.values() if one.tag.lane is Lane.EMERGENCY]
+        long_enough = [one for one in emergencies if self.now >= one.arrived + PREEMPTION.wait_seconds]
+        giving_way = [held for held in self.held if held.lease.gives_way]
+        chosen = self.router.preemption.choose(lambda: [Running(held.lease, 0.0) for held in told], self.now)
+        assert not chosen or not giving_way
+        assert not chosen or self.now >= self.settled_at + PREEMPTION.pause_seconds
+        assert len(chosen) <= min(PREEMPTION.victims_at_once, len(emergencies))
+        for lease in chosen:
+            assert lease.gives_way and lease in [held.lease for held in told]
+            assert lease.tag.lane is not Lane.EMERGENCY and lease.preemptions < PREEMPTION.max_preemptions
+            assert any(lease.backend in self.open_to(one) for one in emergencies)
+        # Where an emergency has waited long enough it is helped if it can be.
+        is_time = not giving_way and self.now >= self.settled_at + PREEMPTION.pause_seconds
+        if is_time and not chosen:
+            for one in long_enough:
+                for held in told:
+                    assert held.lease.backend not in self.open_to(one) or not self.may_give_way(held.lease)
+        if at_once:
+            for lease in chosen:
+                self.step_back(next(held for held in told if held.lease is lease))
+            self.pump()
+
+    @precondition(lambda self: any(held.lease.gives_way for held in self.held))
+    @rule(data=st.data())
+    def put_back(self, data: st.DataObject) -> None:
+        self.step_back(data.draw(st.sampled_from([held for held in self.held if held.lease.gives_way])))
+
     @precondition(lambda self: self.held)
     @rule(data=st.data(), verdict=VERDICTS)
     def finish(self, data: st.DataObject, verdict: Verdict) -> None:
@@ -159,11 +245,13 @@ class RouterMachine(RuleBasedStateMachine):
         held.lease.verdict = verdict
         lease = held.lease
         was_present = lease.backend.is_present()
+        gave_way = lease.gives_way
         holds_slot = lease.ticket is None
         if lease.ticket is not None:
-            del self.waiting[lease.ticket.id]
+            self.waiting.pop(lease.ticket.id, None)  # it may have been refused
             self.ended.add(lease.ticket.id)
         self.router.finish(lease, self.now)
+        self.slot_is_back(gave_way)
         proves = verdict is Verdict.GOOD and lease.is_trial and holds_slot
         assert lease.backend.is_present() == (was_present or proves)
 
@@ -197,6 +285,40 @@ class RouterMachine(RuleBasedStateMachine):
             assert backend.absence.blocks(self.now)
         self.held.append(Held(lease, [backend]))
 
+    def makes_room(self, lane: Lane) -> None:
+        """Somebody is out of the queue, and will be told."""
+        queued = {ticket.id for ticket in self.router.queue.tickets()}
+        [gone] = [ticket for ticket in self.waiting.values() if ticket.id not in queued]
+        assert lane is Lane.EMERGENCY and gone.tag.lane is not Lane.EMERGENCY and gone.lease is None
+        self.evicted[gone.id] = self.waiting.pop(gone.id)
+        self.ended.add(gone.id)
+
+    def step_back(self, held: Held) -> None:
+        lease, attempts = held.lease, held.lease.attempts
+        assert held.backends.pop() is lease.backend
+        self.router.put_back(lease, self.now)
+        self.slot_is_back(True)
+        assert lease.ticket is not None and not lease.gives_way and lease.attempts == attempts
+        assert lease.preemptions <= PREEMPTION.max_preemptions
+        self.waiting[lease.ticket.id] = lease.ticket
+
+    def emergency_waits(self) -> bool:
+        return any(ticket.tag.lane is Lane.EMERGENCY for ticket in self.waiting.values())
+
+    def slot_is_back(self, gave_way: bool) -> None:
+        if gave_way:
+            self.settled_at = self.now
+
+    def may_give_way(self, lease: Lease) -> bool:
+        window = lease.backend.window
+        return (
+            lease.tag.lane is not Lane.EMERGENCY
+            and not lease.backend.is_blocked  # as of the last pump
+            and lease.preemptions < PREEMPTION.max_preemptions
+            and window is not None
+            and lease.backend.in_flight <= window
+        )
+
     def serving(self, model: str) -> list[Backend]:
         fleet = self.router.fleet
         return [one for one in fleet if not model or one.models is None or model in one.models]
@@ -226,18 +348,25 @@ class RouterMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_kept_of_retired_backends_and_ended_tickets(self) -> None:
         kept = kept_by(self.router)
-        tried = [one for ticket in self.waiting.values() if ticket.lease for one in ticket.lease.tried]
+        left = [ticket.lease for ticket in self.waiting.values() if ticket.lease]
+        tried = [one for lease in left for one in (*lease.tried, lease.backend)]
         assert not [
             one for one in kept if isinstance(one, Backend) and one in self.retired and one not in tried
         ]
-        assert sum(isinstance(one, Ticket) for one in kept) == len(self.waiting)
+        assert sum(isinstance(one, Ticket) for one in kept) == len(self.waiting) + len(self.evicted)
 
     def teardown(self) -> None:
-        """When everything has ended, every slot is free and nobody waits."""
+        """Whoever waits is served or told why not, as others end; when everything has ended, every slot is free and nobody waits."""
+        for backend in list(self.router.fleet):
+            self.probed(backend.id, True, False)
+        for _ in range(len(self.waiting) + 1):
+            for held in self.running():
+                self.held.remove(held)
+                self.router.finish(held.lease, self.now)
+            self.pump()
+        assert not self.waiting and not self.evicted
         for held in self.held:
             self.router.finish(held.lease, self.now)
-        for ticket in self.waiting.values():
-            assert self.router.cancel(ticket) == (ticket.lease is None)
         assert self.router.waiting == 0
         assert [one for one in (*self.router.fleet, *self.retired) if one.in_flight] == []
 

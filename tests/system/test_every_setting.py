@@ -82,6 +82,10 @@ HELD_BY = {
         CORE,
         "test_burst_is_how_many_emergencies_may_come_at_once_and_the_rest_count_as_interactive",
     ),
+    "EmergencySettings.preemption": (
+        CORE,
+        "test_preemption_lets_a_running_batch_request_give_way_to_an_emergency",
+    ),
     "EmergencySettings.max_wait_seconds": (
         CORE,
         "test_max_wait_seconds_of_a_lane_bound_its_own_requests_alone",
@@ -142,6 +146,14 @@ HELD_BY = {
     "WindowSettings.start": (
         POOLS,
         "test_a_window_that_moves_begins_at_start_or_in_the_middle_and_any_other_is_max",
+    ),
+    "WindowSettings.max_tokens": (
+        POOLS,
+        "test_max_tokens_bound_what_runs_on_a_backend_and_without_it_what_its_engine_says",
+    ),
+    "WindowSettings.max_prefill_tokens": (
+        POOLS,
+        "test_max_prefill_tokens_bound_the_prompts_whose_answer_has_not_begun",
     ),
     "BatchingSettings.min": (POOLS, "test_min_of_a_batch_is_how_many_are_waited_for"),
     "BatchingSettings.max": (POOLS, "test_max_of_a_batch_is_how_many_go_to_one_backend_together"),

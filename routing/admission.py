@@ -1,0 +1,65 @@
+"""Whether a request that finds no slot may wait: it can still be in time, and the queue has room for it or makes some.
+
+Rules: `policies.shedding`. `MARGIN` and `DEVIATIONS`: what is promised at arrival is promised with a reserve, so that few are given up after they
+have waited.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from policies.fairness import QueueBound
+from policies.lanes import RANK
+from policies.shedding import SheddingRules, admit
+from policies.terms import Lane, Tag
+from routing.decision import Line, Ticket
+from routing.fair_queue import FairQueue
+from routing.forecast import Forecast
+from routing.slots import Slots
+
+MARGIN = 1.4
+DEVIATIONS = 2.0
+
+
+class Admission:
+    def __init__(
+        self, queue: FairQueue[Ticket], forecast: Forecast, slots: Slots, shedding: SheddingRules
+    ) -> None:
+        self.shedding = shedding
+        self._queue = queue
+        self._forecast = forecast
+        self._slots = slots
+
+    def predicted_wait_seconds(self, tag: Tag, now: float) -> float | None:
+        """Of a newcomer with a deadline; None while no rate is known, and where nothing depends on it."""
+        if tag.deadline == inf:
+            return None
+        queue, forecast = self._queue, self._forecast
+        wait = forecast.wait_of_flow(tag, queue.waiting_of_flow(tag), now)
+        if wait is None:
+            wait = forecast.wait_seconds(queue.cost_ahead(tag) + tag.cost, queue.waiting > 0, now)
+        return wait
+
+    def can_be_met(self, line: Line, tag: Tag, wait_seconds: float | None, now: float) -> bool:
+        """Whether a newcomer that is predicted to wait so long is predicted to be in time."""
+        if wait_seconds is None:
+            return True
+        service = self._slots.home_seconds(line, tag, DEVIATIONS)
+        return admit(MARGIN * wait_seconds, service, tag.deadline - now, tag.lane, self.shedding)
+
+    def makes_room(self, tag: Tag, bound: QueueBound) -> Ticket | None:
+        """Who leaves a full queue for the newcomer: the newest of the lowest lane, where the newcomer is of a higher one."""
+        if bound is not QueueBound.TOTAL:
+            return None
+        victim = self._queue.newest_of_lowest_lane()
+        if victim is None or RANK[victim.tag.lane] <= RANK[tag.lane]:
+            return None
+        return victim
+
+    def given_up_at(self, ticket: Ticket) -> float:
+        """When it is too late for a waiting request even if it were served at once; infinite where that is no reason."""
+        shedding = self.shedding
+        tag = ticket.tag
+        if not shedding.enabled or tag.lane is Lane.EMERGENCY or ticket.intent.relegate:
+            return inf
+        return ticket.arrived + max(shedding.margin, 1.0) * (tag.deadline - ticket.arrived)

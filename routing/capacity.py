@@ -1,0 +1,128 @@
+"""How much one backend may hold at once: its window of requests and its room for tokens.
+
+State of `policies.windows` (how a window moves), `policies.automatic_window` (between which bounds, where that is left open) and
+`routing.token_room`. What the engine says of its sizes (KV cache, requests at a time) counts until it says otherwise; what it says
+of its load counts when it is said, see `policies.windows`.
+The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window: they meet cold caches and lazy compilation.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from policies.automatic_window import AutomaticWindow, automatic_rules
+from policies.capacity_tokens import TokenRules
+from policies.dialects import EngineReport
+from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
+from routing.token_room import TokenRoom, room_of
+
+WARM_UP_SAMPLES = 3
+
+
+class CapacityPlan(Protocol):
+    """`window` is in requests, None for unbounded; `adaptive` lets it move; `automatic` takes the place of both; `tokens` None limits no tokens."""
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def adaptive(self) -> WindowRules | None: ...
+
+    @property
+    def automatic(self) -> AutomaticWindow | None: ...
+
+    @property
+    def tokens(self) -> TokenRules | None: ...
+
+
+class Capacity:
+    """Methods that may move the window tell whether they did."""
+
+    __slots__ = (
+        "_automatic",
+        "_kv_tokens",
+        "_max_num_seqs",
+        "_token_rules",
+        "_warm_up",
+        "adaptive",
+        "control",
+        "in_flight",
+        "room",
+        "window",
+    )
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+        self.in_flight = 0
+        self.adaptive: WindowRules | None = None
+        self.control: Window | None = None
+        """The state of an adaptive window."""
+        self.room: TokenRoom | None = None
+        """None where tokens have no limit."""
+        self._automatic: AutomaticWindow | None = None
+        self._token_rules: TokenRules | None = None
+        self._max_num_seqs: int | None = None
+        self._kv_tokens: int | None = None
+        self._warm_up = WARM_UP_SAMPLES
+
+    def adapt(self, plan: CapacityPlan) -> None:
+        """Take over a configuration; a window that moves by the same rules stays where it is."""
+        self._automatic, self._token_rules = plan.automatic, plan.tokens
+        adaptive = plan.adaptive
+        if plan.automatic is not None:
+            adaptive = automatic_rules(plan.automatic, self._max_num_seqs)
+        if adaptive is None:
+            self.adaptive = self.control = None
+            self.window = plan.window
+        else:
+            self._move_by(adaptive)
+        self.room = room_of(plan.tokens, self._kv_tokens, self.room)
+
+    def warm_up(self) -> None:
+        """The engine has come up."""
+        self._warm_up = WARM_UP_SAMPLES
+
+    def sample(self, service_seconds: float, now: float) -> bool:
+        """A request ended well, and its slot is still counted."""
+        if self.adaptive is None or self.control is None:
+            return False
+        if self._warm_up:
+            self._warm_up -= 1
+            return False
+        control = sampled(self.control, service_seconds, self.in_flight, now, self.adaptive)
+        return self._control(control)
+
+    def take_report(self, report: EngineReport, now: float) -> bool:
+        window = self.window
+        if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self._kv_tokens:
+            self._learn_sizes(
+                report.max_num_seqs or self._max_num_seqs, report.token_capacity or self._kv_tokens
+            )
+        if self.adaptive is not None and self.control is not None:
+            self._control(reported(self.control, report.waiting, report.kv_usage, now, self.adaptive))
+        return self.window != window
+
+    def push_back(self, now: float) -> bool:
+        """The engine said that it is full."""
+        if self.adaptive is None or self.control is None:
+            return False
+        return self._control(pushed_back(self.control, now, self.adaptive))
+
+    def _learn_sizes(self, max_num_seqs: int | None, kv_tokens: int | None) -> None:
+        self._max_num_seqs, self._kv_tokens = max_num_seqs, kv_tokens
+        if self._automatic is not None:
+            self._move_by(automatic_rules(self._automatic, max_num_seqs))
+        self.room = room_of(self._token_rules, kv_tokens, self.room)
+
+    def _move_by(self, rules: WindowRules) -> None:
+        if rules != self.adaptive:
+            self.adaptive, self.control = rules, started(rules)
+            self.window = int(self.control.limit)
+
+    def _control(self, control: Window) -> bool:
+        self.control = control
+        window = int(control.limit)
+        if window == self.window:
+            return False
+        self.window = window
+        return True

@@ -1,0 +1,170 @@
+"""How much a backend may hold: what the configuration, the engine and its first requests say of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.absence import AbsenceRules
+from policies.automatic_window import HIGHEST, START, AutomaticWindow
+from policies.capacity_tokens import TokenRules
+from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.terms import BackendId, PoolName
+from policies.windows import WindowRules
+from routing.capacity import WARM_UP_SAMPLES
+from routing.decision import Lease
+from routing.fleet import Backend, BackendPlan
+from routing.router import Router, Rules
+from tests.gateway.core_stage import at_once, ends_well, leased
+
+B = BackendId("b")
+MOVING = WindowRules(start=8, min=4, max=32)
+
+
+def plan(
+    adaptive: WindowRules | None = None,
+    automatic: AutomaticWindow | None = None,
+    tokens: TokenRules | None = None,
+) -> BackendPlan:
+    return BackendPlan(B, PoolName("p"), 8, adaptive, automatic, tokens)
+
+
+def router_of(plan: BackendPlan) -> tuple[Router, Backend]:
+    rules = Rules(absence=AbsenceRules())
+    router = Router(rules)
+    router.configure([plan], rules)
+    backend = router.fleet.get(B)
+    assert backend is not None
+    return router, backend
+
+
+def samples_of(backend: Backend) -> int:
+    assert backend.control is not None
+    return backend.control.samples
+
+
+def serve(router: Router, count: int, now: float = 0.0) -> None:
+    for _ in range(count):
+        ends_well(router, leased(router, now), now, 0.1)
+
+
+# --- warm-up ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_requests_of_a_new_backend_are_no_samples() -> None:
+    router, backend = router_of(plan(MOVING))
+    serve(router, WARM_UP_SAMPLES)
+    assert samples_of(backend) == 0
+    serve(router, 2)
+    assert samples_of(backend) == 2
+
+
+@pytest.mark.parametrize("how", ["it was unreachable", "it is another engine", "its trial ended well"])
+def test_the_first_requests_of_a_backend_that_came_back_are_no_samples(how: str) -> None:
+    router, backend = router_of(plan(MOVING))
+    serve(router, WARM_UP_SAMPLES + 1)
+    known = samples_of(backend)
+    if how == "it is another engine":
+        router.is_dialect(B, Dialect.VLLM, EngineFlags("2"))
+    else:
+        router.unreachable(backend, 1.0)
+    if how == "it was unreachable":
+        router.probed(B, True, False, 2.0)
+    elif how == "its trial ended well":
+        serve(router, 1, 3600.0)
+        assert backend.is_present()
+    serve(router, WARM_UP_SAMPLES, 3600.0)
+    assert samples_of(backend) == known
+    serve(router, 1, 3600.0)
+    assert samples_of(backend) != known or known == 1
+
+
+def test_a_probe_that_finds_a_backend_well_again_and_again_begins_no_warm_up() -> None:
+    router, backend = router_of(plan(MOVING))
+    for _ in range(WARM_UP_SAMPLES + 2):
+        router.probed(B, True, False, 0.0)
+        serve(router, 1)
+    assert samples_of(backend) == 2
+
+
+def test_slow_first_requests_do_not_shrink_a_window() -> None:
+    router, backend = router_of(plan(MOVING))
+    for seconds in (40.0, 30.0, 20.0):
+        ends_well(router, leased(router, 0.0), 0.0, seconds)
+    for step in range(200):
+        ends_well(router, leased(router, step / 10), step / 10, 0.1)
+    assert backend.window == 8
+
+
+# --- what the engine says -----------------------------------------------------------------------------------------------------
+
+
+def test_an_automatic_window_begins_at_the_start_value_until_the_engine_tells_its_size() -> None:
+    router, backend = router_of(plan(automatic=AutomaticWindow()))
+    assert at_once(router) == START
+    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    assert (backend.window, backend.adaptive) == (200, WindowRules(200, 50, 250))
+    assert len(router.pump(0.0)) == 1, "the one that found the window full"
+
+
+def test_an_automatic_window_stays_where_it_is_while_the_engine_says_the_same_or_nothing() -> None:
+    router, backend = router_of(plan(automatic=AutomaticWindow()))
+    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    router.fleet.pushed_back(backend, 1.0)
+    assert backend.window == 180
+    for report in (EngineReport(max_num_seqs=200), EngineReport(), EngineReport(max_num_seqs=0)):
+        router.reported(B, report, 2.0)
+        assert backend.window == 180
+    router.configure([plan(automatic=AutomaticWindow())], router.rules)
+    assert backend.window == 180
+    router.reported(B, EngineReport(max_num_seqs=100), 3.0)
+    assert backend.window == 100
+
+
+def test_a_window_that_is_configured_does_not_follow_the_engines_size() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    assert backend.window == 8
+    router.configure([plan()], router.rules)
+    assert (backend.window, backend.adaptive) == (8, None)
+
+
+def test_a_backend_of_unknown_size_may_grow_to_the_highest_window() -> None:
+    _, backend = router_of(plan(automatic=AutomaticWindow()))
+    assert backend.adaptive is not None and backend.adaptive.max == HIGHEST
+
+
+def test_tokens_have_no_limit_until_the_engine_says_what_its_kv_cache_holds() -> None:
+    router, backend = router_of(plan(tokens=TokenRules()))
+    before = leased(router)
+    assert backend.room is None and before.room is None
+    router.reported(B, EngineReport(token_capacity=1000), 0.0)
+    room = backend.room
+    assert room is not None and room.max_tokens == 900
+    router.reported(B, EngineReport(), 1.0)
+    assert backend.room is room and room.max_tokens == 900
+    router.reported(B, EngineReport(token_capacity=2000), 2.0)
+    assert backend.room is room and room.max_tokens == 1800
+    router.finish(before, 3.0)
+    assert room.reserved == 0, "it was not counted when it came"
+
+
+def test_without_rules_for_tokens_the_engines_size_limits_nothing() -> None:
+    router, backend = router_of(plan())
+    router.reported(B, EngineReport(token_capacity=1000), 0.0)
+    assert backend.room is None
+
+
+def test_a_configuration_that_changes_under_running_requests_leaves_no_tokens_behind() -> None:
+    router, backend = router_of(plan(tokens=TokenRules(100, 100)))
+    room = backend.room
+    assert room is not None
+    leases: list[Lease] = [leased(router)]
+    router.configure([plan()], router.rules)
+    leases.append(leased(router))
+    router.configure([plan(tokens=TokenRules(50))], router.rules)
+    other = backend.room
+    assert other is not None
+    leases.append(leased(router))
+    for lease in leases:
+        router.finish(lease, 1.0)
+    assert [(one.reserved, one.backlog) for one in (room, other)] == [(0, 0), (0, 0)]
