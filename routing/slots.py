@@ -155,33 +155,30 @@ class Slots:
     def _has_slot(self, pool: Pool, tag: Tag) -> bool:
         """Whether the pool as a whole has one that this request may take."""
         free = pool.capacity - pool.in_flight
-        if free <= 0.0:
-            return False
-        reserve = self._reserve
-        if free > reserve.reserved_per_pool:
-            return True
+        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is Lane.EMERGENCY:
+            return free > 0.0
+        for_long, for_short = pool.open_slots or self._open_slots(pool)
+        if for_long or not for_short:
+            return for_long > 0
         seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
-        return (
-            usable_slots(
-                int(pool.capacity), pool.in_flight, pool.in_flight_emergency, tag.lane, seconds, reserve
-            )
-            > 0
-        )
+        return seconds <= self._reserve.lending_seconds
 
     def _has_slot_for_any(self, pool: Pool) -> bool:
         """Whether it has one for anybody of those who wait."""
         free = pool.capacity - pool.in_flight
-        if free <= 0.0:
-            return False
-        if free > self._reserve.reserved_per_pool:
-            return True
-        lane = Lane.EMERGENCY if self._queue.waiting_in_lane(Lane.EMERGENCY) else Lane.STANDARD
-        return (
-            usable_slots(
-                int(pool.capacity), pool.in_flight, pool.in_flight_emergency, lane, 0.0, self._reserve
-            )
-            > 0
-        )
+        if free <= 0.0 or free > self._reserve.reserved_per_pool:
+            return free > 0.0
+        return (pool.open_slots or self._open_slots(pool))[1] > 0 or self._queue.waiting_in_lane(
+            Lane.EMERGENCY
+        ) > 0
+
+    def _open_slots(self, pool: Pool) -> tuple[int, int]:
+        """What the reserve leaves for requests that take long, and for short ones; worked out once for each change."""
+        capacity, in_flight, emergencies = int(pool.capacity), pool.in_flight, pool.in_flight_emergency
+        for_long = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, inf, self._reserve)
+        for_short = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, 0.0, self._reserve)
+        pool.open_slots = for_long, for_short
+        return pool.open_slots
 
     def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
         """Whether a request may take a free slot of the pool at `place` of its order."""
@@ -269,11 +266,13 @@ class Slots:
     def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
         queue = self._queue
         self.tokens.ask_anew(pool.name)
-        if not self._has_slot_for_any(pool):
-            return
-        open_lines = self._lines_of(pool)
+        open_lines: list[Line] | None = None
         lanes: tuple[Lane, ...] | None = None
-        while open_lines and self._has_slot_for_any(pool):
+        while self._has_slot_for_any(pool):
+            if open_lines is None:
+                open_lines = self._lines_of(pool)
+            if not open_lines:
+                return
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
