@@ -159,7 +159,9 @@ class Proxy:
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
                 departure.watch(receive)
-                relay = Relay(send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced)
+                relay = Relay(
+                    send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced
+                )
                 tagging = snapshot.tagging
                 if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
                     request.body = for_priority(request.body, True, None)

@@ -63,11 +63,11 @@ def labelled(
     first: dict[str, tuple[int, str]] = {}
     for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
-            line = raw.decode("utf-8").strip()
+            line = raw.decode("utf-8")
         except UnicodeDecodeError:
             faults.append((number, "is not UTF-8"))
             continue
-        if not line or line.startswith("#"):
+        if not line.strip() or line.startswith("#"):
             continue
         name, tab, text = line.partition("\t")
         name, text = name.strip(), text.strip()

@@ -41,7 +41,7 @@ UNSURE = "maybe"
 """Said with a confidence between 0.5 and 0.9."""
 ROW = (-400, 400)
 CLASSIFIER = TextClassifier(
-    ("cards", "loans"), 10.0, {"borrow": ROW, "plastic": (400, -400), "maybe": (-30, 30)}
+    ("cards", "loans"), 10.0, {"borrow": ROW, "plastic": (400, -400), "maybe": (-20, 20)}
 )
 TRUSTED = AnonymousSettings(trust_headers=True)
 Headers = Sequence[tuple[bytes, bytes]]
@@ -52,6 +52,10 @@ def model(tmp_path: Path) -> str:
     path = tmp_path / "model.json"
     path.write_bytes(written(CLASSIFIER))
     return str(path)
+
+
+def write(path: str, classifier: TextClassifier) -> None:
+    Path(path).write_bytes(written(classifier))
 
 
 def settings(model: str, **classifier: float) -> Settings:
@@ -192,7 +196,7 @@ async def test_a_reload_takes_the_new_file_and_one_that_went_bad_changes_nothing
     try:
         assert business(made.proxy.snapshot.tagging, LOAN) == "loans"
         business(made.proxy.snapshot.tagging, LOAN, named("loans"))
-        Path(model).write_bytes(written(TextClassifier(("cards", "loans"), 10.0, {"borrow": (400, -401)})))
+        write(model, TextClassifier(("cards", "loans"), 10.0, {"borrow": (400, -401)}))
         made.configure(settings(model, agreement_sample=1))
         assert business(made.proxy.snapshot.tagging, LOAN) == "cards"
         business(made.proxy.snapshot.tagging, LOAN, named("loans"))

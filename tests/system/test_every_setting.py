@@ -17,6 +17,7 @@ FAILURES = "system/test_failures.py"
 CORE = "gateway/test_core_settings.py"
 POOLS = "gateway/test_pool_settings.py"
 TAGGING = "gateway/test_tagging_settings.py"
+CLASSIFIER = "gateway/test_classifier_settings.py"
 
 HELD_BY = {
     "ServerSettings.host": (SETTINGS, "test_host_and_port_are_where_it_listens"),
@@ -202,6 +203,18 @@ HELD_BY = {
     "BusinessTypeSettings.max_output_tokens": (
         TAGGING,
         "test_max_output_tokens_are_reckoned_with_where_a_request_names_no_limit",
+    ),
+    "ClassifierSettings.file": (
+        CLASSIFIER,
+        "test_a_classifiers_file_tells_the_type_of_a_text_that_nothing_else_tells",
+    ),
+    "ClassifierSettings.min_confidence": (
+        CLASSIFIER,
+        "test_below_min_confidence_a_request_is_a_default_one",
+    ),
+    "ClassifierSettings.agreement_sample": (
+        CLASSIFIER,
+        "test_agreement_sample_of_the_requests_that_a_header_names_is_compared",
     ),
     "TenantSettings.name": (TAGGING, "test_the_name_of_a_tenant_is_whose_share_its_requests_use"),
     "TenantSettings.key_sha256": (
