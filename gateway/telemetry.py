@@ -17,6 +17,7 @@
 | asyncio_tasks | gauge | | now |
 
 What is decided about them: `gateway.decision_metrics`. Backends and their engines: `gateway.fleet_metrics`.
+The trained classifier against trusted headers, where there is one: `gateway.intent_accuracy`.
 Label values come from the configuration and closed enums, never from a client.
 """
 

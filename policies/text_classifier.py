@@ -11,7 +11,7 @@ dependence of features on each other, which a plain sum takes for as much eviden
 n keeps one word from being enough.
 Types count as equally frequent, however many lines each was trained with.
 Bounds: `MAX_FEATURES` features, `MAX_TYPES` types and `MAX_WEIGHTS` weights. Whole numbers are added, so the order of features does not matter.
-Cost: with three types on 2 busy cores 40 us for 1 KB of English and 80 us for 1 KB of Chinese, 130 us at most; with more types by the sums of more columns.
+Cost: with three types on 2 busy cores 40 us for 1 KB of English and 65 us for 1 KB of Chinese, 130 us at most; more types cost a sum each.
 Limits: a text about something else that shares telling words with a type may be taken for one, unless such texts are among the lines, labelled
 `default`; order of words, negation and mixed intents are not seen; digits neither, so that a model holds no numbers of customers.
 """
