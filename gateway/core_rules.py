@@ -106,7 +106,11 @@ def _automatic(window: WindowSettings | None) -> AutomaticWindow | None:
 
 
 def _tokens(window: WindowSettings | None) -> TokenRules | None:
-    return None if window is None else TokenRules(window.max_tokens, window.max_prefill_tokens)
+    """Whoever says how many requests a backend takes is not held to less by what the engine says of its cache."""
+    if window is None:
+        return None
+    rules = TokenRules(window.max_tokens, window.max_prefill_tokens, by_engine=window.max is None)
+    return None if rules == TokenRules(by_engine=False) else rules
 
 
 def _pool_plan(pool: PoolSettings) -> PoolPlan:

@@ -200,8 +200,8 @@ class WindowSettings:
     min: int | None = bounded(None, 1, 100_000)
     start: int | None = bounded(None, 1, 100_000)
     max_tokens: int | None = bounded(None, 1, 1_000_000_000)
-    """Prompts and expected answers (90th percentile) of what runs. None is 0.9 of what the engine says its KV cache holds, and no limit where it does not
-    say. More than it holds is right where most prompts share a long prefix, which is counted for each."""
+    """Prompts and expected answers (90th percentile) of what runs. None is no limit beside `max`; without `max` it is 0.9 of what the engine says its
+    KV cache holds. More than it holds is right where most prompts share a long prefix, which is counted for each."""
     max_prefill_tokens: int | None = bounded(None, 1, 1_000_000_000)
     """Prompts of what was sent and has not begun to answer; of an answer that is not streamed until it ends. None is no limit."""
 

@@ -23,13 +23,15 @@ KV_SHARE = 0.9
 class TokenRules(NamedTuple):
     max_tokens: int | None = None
     max_prefill_tokens: int | None = None
+    by_engine: bool = True
+    """Whether the engine's word counts where `max_tokens` is None."""
 
 
 def token_limit(rules: TokenRules, kv_tokens: int | None) -> float:
     """Of an engine whose KV cache holds `kv_tokens`, None where it does not say."""
     if rules.max_tokens is not None:
         return rules.max_tokens
-    return KV_SHARE * kv_tokens if kv_tokens else inf
+    return KV_SHARE * kv_tokens if rules.by_engine and kv_tokens else inf
 
 
 def prefill_limit(rules: TokenRules) -> float:

@@ -199,13 +199,21 @@ def of(tokens: int) -> Intent:
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "told", "count"),
-    [(1000, None, 5), (2000, None, 10), (1000, 10_000, 5), (None, 1000, 4), (None, None, 20)],
+    ("window", "told", "count"),
+    [
+        (WindowSettings(max=20, max_tokens=1000), None, 5),
+        (WindowSettings(max=20, max_tokens=2000), None, 10),
+        (WindowSettings(max=20, max_tokens=1000), 10_000, 5),
+        (WindowSettings(max=20), 1000, 20),
+        (WindowSettings(), 1000, 4),
+        (WindowSettings(), None, 64),
+        (WindowSettings(max_tokens=2000), 1000, 10),
+    ],
 )
-def test_max_tokens_bound_what_runs_on_a_backend_and_without_it_what_its_engine_says(
-    max_tokens: int | None, told: int | None, count: int
+def test_max_tokens_bound_what_runs_on_a_backend_and_in_an_automatic_window_what_its_engine_says(
+    window: WindowSettings, told: int | None, count: int
 ) -> None:
-    router = adaptive(WindowSettings(max=20, max_tokens=max_tokens))
+    router = adaptive(window)
     [backend] = router.fleet
     router.reported(backend.id, EngineReport(token_capacity=told), 0.0)
     assert at_once(router, of(100)) == count

@@ -150,7 +150,7 @@ HELD_BY = {
     ),
     "WindowSettings.max_tokens": (
         POOLS,
-        "test_max_tokens_bound_what_runs_on_a_backend_and_without_it_what_its_engine_says",
+        "test_max_tokens_bound_what_runs_on_a_backend_and_in_an_automatic_window_what_its_engine_says",
     ),
     "WindowSettings.max_prefill_tokens": (
         POOLS,
