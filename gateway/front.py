@@ -40,8 +40,8 @@ _HEADS_TO_LEARN = 3
 """A client whose heads differ gets no more of them remembered."""
 _VERSIONS = ("1.1", "1.0")
 _USUAL_PATHS = {path.encode(): path for path in EXACT_PATHS}
-_USUAL_METHODS = {b"POST": "POST", b"GET": "GET"}
 """What most targets are, byte for byte: nothing is left to parse."""
+_USUAL_METHODS = {b"POST": "POST", b"GET": "GET"}
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from tests import client
@@ -34,6 +35,16 @@ class Held:
     def let(self, *numbers: int) -> None:
         for number in numbers:
             self._gate(number).set()
+
+    async def serve(self, count: int) -> None:
+        """The first `count` requests, each as soon as it has come."""
+        for served in range(1, count + 1):
+            await self.backend.until(partial(self._have_come, served))
+            await self.backend.exchanges[-1].body_complete.wait()
+            self.let(self.order[-1])
+
+    def _have_come(self, count: int) -> bool:
+        return len(self.backend.exchanges) == count
 
     @property
     def order(self) -> list[int]:

@@ -121,10 +121,7 @@ async def test_two_tenants_get_slots_by_their_weights_whoever_came_first() -> No
             await crowd.send(number, SHOP)
         for number in range(101, 113):
             await crowd.send(number, BANK)
-        for served in range(1, 18):
-            await backend.until(lambda served=served: len(backend.exchanges) == served)  # type: ignore[misc]
-            await backend.exchanges[-1].body_complete.wait()
-            held.let(held.order[-1])
+        await held.serve(17)
         first = held.order[1:17]
         assert 11 <= sum(number > 100 for number in first) <= 13, first
         held.let(*range(1, 13), *range(101, 113))
@@ -145,10 +142,7 @@ async def test_interactive_requests_pass_batch_ones_that_wait_but_do_not_shut_th
             await crowd.send(number, BATCH)
         for number in range(101, 121):
             await crowd.send(number, INTERACTIVE)
-        for served in range(1, 26):
-            await backend.until(lambda served=served: len(backend.exchanges) == served)  # type: ignore[misc]
-            await backend.exchanges[-1].body_complete.wait()
-            held.let(held.order[-1])
+        await held.serve(25)
         early = [number for number in held.order[1:11] if number < 101]
         assert 1 <= len(early) <= 3, held.order
 
