@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ESTABLISHED = "01"
+STEAL = 7
+"""Its place among the kernel's kinds of core time."""
 
 
 def process_tree(root: int) -> list[int]:
@@ -45,6 +48,17 @@ def cpu_seconds(root: int) -> float:
 def run_queue_seconds(pid: int) -> float:
     """How long the main thread of `pid` has been ready to run without getting a core: what other work on the machine cost it."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def stolen_share(before: Sequence[int], after: Sequence[int]) -> float:
+    """Part of all cores' time between two `core_ticks` that the host gave to other machines; 0 on one of its own."""
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    return spent[STEAL] / max(sum(spent[: STEAL + 1]), 1)
+
+
+def core_ticks() -> list[int]:
+    """Of all cores together, by kind: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1 : STEAL + 2]]
 
 
 def resident_bytes(root: int) -> int:

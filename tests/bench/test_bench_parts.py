@@ -21,11 +21,13 @@ from tests.bench.load_generator import Job, Load
 from tests.bench.measure_soak import gauge
 from tests.bench.mock_engine import Connection, Engine
 from tests.bench.process_tree import (
+    core_ticks,
     cpu_seconds,
     established_sockets,
     open_descriptors,
     process_tree,
     resident_bytes,
+    stolen_share,
 )
 from tests.bench.table import markdown
 
@@ -199,3 +201,9 @@ async def test_the_open_loop_times_every_answer_and_large_calls_do_not_count() -
     assert outcome.requests == len(outcome.latencies_ms) == 20
     assert engine.requests >= 20
     assert outcome.errors == 0
+
+
+def test_what_the_host_took_is_a_part_of_all_cores_time() -> None:
+    assert stolen_share([5, 0, 0, 9, 0, 0, 0, 1], [65, 0, 20, 19, 0, 0, 0, 11]) == pytest.approx(0.1)
+    assert stolen_share([1] * 8, [1] * 8) == 0.0
+    assert stolen_share(before := core_ticks(), core_ticks()) < 1.0 and len(before) == 8
