@@ -138,10 +138,6 @@ def priced(size: TextSize, prices: Prices) -> float:
     return tokens + prices.toolbox if size.tools else tokens
 
 
-def estimate_tokens(size: TextSize, correction: Correction, rules: LengthRules) -> float:
-    return priced(size, prices(correction, rules))
-
-
 def corrected(correction: Correction, size: TextSize, prompt_tokens: float, rules: LengthRules) -> Correction:
     """`prompt_tokens` as the engine reported them, cached ones included; a report of nothing teaches nothing."""
     measured = prompt_tokens - size.token_ids

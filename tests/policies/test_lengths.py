@@ -20,12 +20,19 @@ from policies.lengths import (
     StartRates,
     TextSize,
     corrected,
-    estimate_tokens,
     length_class,
+    priced,
+    prices,
 )
 from policies.terms import LengthClass
 
 RULES = LengthRules()
+
+
+def estimate_tokens(size: TextSize, correction: Correction, rules: LengthRules) -> float:
+    return priced(size, prices(correction, rules))
+
+
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "recorded_tokens.json").read_text(encoding="utf-8")
 )
