@@ -13,6 +13,7 @@ from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
 from policies.gathering import GatheringRules
 from policies.lengths import LengthRules
+from policies.overload import OverloadRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts
 from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
@@ -27,6 +28,7 @@ from routing.tagger import TaggerRules
 
 def core_rules(settings: Settings) -> Rules:
     lanes, queue, emergency = settings.lanes, settings.queue, settings.lanes.emergency
+    shedding = settings.shedding
     # A reserve that nobody may use would only be lost.
     ceilings = [tenant.max_lane for tenant in settings.tenants] + [settings.anonymous.max_lane]
     sensitive = lanes.interactive.weight
@@ -56,7 +58,8 @@ def core_rules(settings: Settings) -> Rules:
         reserve=ReserveRules(
             emergency.reserved_per_pool if Lane.EMERGENCY in ceilings else 0, emergency.lending_share
         ),
-        shedding=SheddingRules(settings.shedding.enabled, settings.shedding.margin),
+        shedding=SheddingRules(shedding.enabled, shedding.margin),
+        overload=OverloadRules(shedding.standing_share, shedding.standing_seconds),
         retries=RetryRules(settings.retries.max_retries),
         retry_budget=RetryBudgetRules(settings.retries.budget_share, settings.retries.budget_floor),
     )

@@ -9,6 +9,7 @@
 | starving_dispatches_total | counter | | dispatched out of turn because their flow had not been served for long |
 | evictions_total | counter | lane | put out of a full queue for one of a higher lane |
 | relegations_total | counter | | served as batch because their deadline could not be met |
+| shed_share | gauge | lane | of the requests that find no slot, the share that is refused at present because their queue stands; the highest of the lane's queues |
 | wait_error_seconds | histogram | | waited less predicted at arrival, of requests with a deadline; above 0 it was promised too much |
 | drain_weighted_tokens_per_second | gauge | | what is served while requests wait; shedding and `retry-after` go by it; absent until it is known |
 | spills_total | counter | home pool | started on `pool` though `home`, which is preferred, serves their model |
@@ -87,6 +88,10 @@ def _queue(router: Router, queue: QueueView, now: float) -> Iterable[Metric]:
     if rate is not None:
         drain.add_metric((), rate)
     yield drain
+    shed = GaugeMetricFamily("headrace_shed_share", "Refused because their queue stands", labels=("lane",))
+    for name, share in router.admission.overload.shares().items():
+        shed.add_metric((name,), share)
+    yield shed
 
 
 def _starts(counts: Counts, queue: QueueView) -> Iterable[Metric]:

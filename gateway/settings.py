@@ -162,10 +162,17 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SheddingSettings:
-    """Refuses at once what would miss its deadline: where the predicted wait exceeds `margin` times the time that is left."""
+    """Refuses at once what would miss its deadline: where the predicted wait exceeds `margin` times the time that is left.
+
+    And where a queue stands, a share of its heaviest flows: see `policies.overload`.
+    """
 
     enabled: bool = True
     margin: float = bounded(1, 0.1, 10)
+    standing_share: float = bounded(0.3, 0.01, 1)
+    """Of the latency target: a queue in which nobody waits less stands."""
+    standing_seconds: float = bounded(0.5, 0.01, 60)
+    """For how long it must have, half the latency target at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

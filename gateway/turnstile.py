@@ -27,10 +27,18 @@ _MESSAGES = {
     Refusal.NO_POOL: "No pool takes a request of this length, or the pool that was named does not exist",
     Refusal.OVER_SHARE: "Too many requests of this client are waiting already",
     Refusal.OVERLOADED: "The fleet cannot answer this request in time",
+    Refusal.STANDING_QUEUE: "More is asked for than the fleet can serve, and most of it by requests like this one",
     Refusal.DEADLINE: "The request's time was over before a slot was free",
 }
 _BY_DRAIN_RATE = frozenset(
-    {Refusal.QUEUE_FULL, Refusal.OVER_SHARE, Refusal.OVERLOADED, Refusal.DEADLINE, Refusal.QUEUE_TIMEOUT}
+    {
+        Refusal.QUEUE_FULL,
+        Refusal.OVER_SHARE,
+        Refusal.OVERLOADED,
+        Refusal.STANDING_QUEUE,
+        Refusal.DEADLINE,
+        Refusal.QUEUE_TIMEOUT,
+    }
 )
 
 Grant = Lease | Refusal
@@ -175,7 +183,7 @@ class Turnstile:
         except TimeoutError:
             grant = self._withdraw(ticket, waiter)
             if grant is None and reason is Refusal.DEADLINE:
-                self.router.waited_in_vain(ticket, self._loop.time())
+                self.router.admission.waited(ticket, False, self._loop.time())
             return grant or reason
         except BaseException:
             grant = self._withdraw(ticket, waiter)

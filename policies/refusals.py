@@ -35,6 +35,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.QUEUE_FULL: 503,
     Refusal.DEADLINE: 503,
     Refusal.OVERLOADED: 503,
+    Refusal.STANDING_QUEUE: 503,
     Refusal.SHUTTING_DOWN: 503,
     Refusal.QUEUE_TIMEOUT: 504,
     Refusal.FIRST_BYTE_TIMEOUT: 504,
@@ -51,6 +52,7 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.OVER_SHARE: 1,
     Refusal.DEADLINE: 1,
     Refusal.OVERLOADED: 1,
+    Refusal.STANDING_QUEUE: 1,
     Refusal.QUEUE_TIMEOUT: 1,
     Refusal.SHUTTING_DOWN: 1,
 }

@@ -60,6 +60,7 @@ class Refusal(StrEnum):
     TOTAL_TIMEOUT = "total_timeout"
     DEADLINE = "deadline"
     OVERLOADED = "overloaded"
+    STANDING_QUEUE = "standing_queue"
     OVER_SHARE = "over_share"
     SHUTTING_DOWN = "shutting_down"
     INTERNAL = "internal_error"

@@ -1,6 +1,6 @@
-"""Whether a request that finds no slot may wait: it can still be in time, and the queue has room for it or makes some.
+"""Whether a request that finds no slot may wait: its queue does not stand, it can still be in time, and the queue has room for it or makes some.
 
-Rules: `policies.shedding`. `MARGIN` and `DEVIATIONS`: what is promised at arrival is promised with a reserve, so that few are given up after they
+Rules: `policies.overload` with `policies.heaviest_first`, then `policies.shedding`. `MARGIN` and `DEVIATIONS`: what is promised at arrival is promised with a reserve, so that few are given up after they
 have waited.
 """
 
@@ -10,11 +10,14 @@ from math import inf
 
 from policies.fairness import QueueBound
 from policies.lanes import RANK
+from policies.overload import OverloadRules
 from policies.shedding import SheddingRules, admit
-from policies.terms import Lane, Tag
+from policies.terms import Lane, Refusal, Tag
+from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.forecast import Forecast
+from routing.overload import Overload
 from routing.slots import Slots
 
 MARGIN = 1.4
@@ -22,13 +25,17 @@ DEVIATIONS = 2.0
 
 
 class Admission:
-    def __init__(
-        self, queue: FairQueue[Ticket], forecast: Forecast, slots: Slots, shedding: SheddingRules
-    ) -> None:
-        self.shedding = shedding
+    def __init__(self, queue: FairQueue[Ticket], forecast: Forecast, slots: Slots, counts: Counts) -> None:
+        self.shedding = SheddingRules()
+        self.overload = Overload(OverloadRules())
         self._queue = queue
         self._forecast = forecast
         self._slots = slots
+        self._counts = counts
+
+    def configure(self, shedding: SheddingRules, overload: OverloadRules) -> None:
+        self.shedding = shedding
+        self.overload.rules = overload
 
     def predicted_wait_seconds(self, tag: Tag, now: float) -> float | None:
         """Of a newcomer with a deadline; None while no rate is known, and where nothing depends on it."""
@@ -40,12 +47,24 @@ class Admission:
             wait = forecast.wait_seconds(queue.cost_ahead(tag) + tag.cost, queue.waiting > 0, now)
         return wait
 
-    def can_be_met(self, line: Line, tag: Tag, wait_seconds: float | None, now: float) -> bool:
-        """Whether a newcomer that is predicted to wait so long is predicted to be in time."""
+    def objection(self, line: Line, tag: Tag, wait_seconds: float | None, now: float) -> Refusal | None:
+        """To a newcomer that is predicted to wait so long: others have to go first, or it would not be in time."""
+        if not self.shedding.enabled:
+            return None
+        if self.overload.refuses(line, tag, wait_seconds, self._queue.has_waiting(line), now):
+            return Refusal.STANDING_QUEUE
         if wait_seconds is None:
-            return True
+            return None
         service = self._slots.home_seconds(line, tag, DEVIATIONS)
-        return admit(MARGIN * wait_seconds, service, tag.deadline - now, tag.lane, self.shedding)
+        if admit(MARGIN * wait_seconds, service, tag.deadline - now, tag.lane, self.shedding):
+            return None
+        return Refusal.OVERLOADED
+
+    def waited(self, ticket: Ticket, is_served: bool, now: float) -> None:
+        """It has its first slot, or its time was over: then it would have waited at least so long."""
+        seconds = now - ticket.arrived
+        self._counts.waited(ticket.predicted_seconds, seconds)
+        self.overload.waited(ticket.line, ticket.tag, seconds, is_served, now)
 
     def makes_room(self, tag: Tag, bound: QueueBound) -> Ticket | None:
         """Who leaves a full queue for the newcomer: the newest of the lowest lane, where the newcomer is of a higher one."""

@@ -22,6 +22,7 @@ from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.emergency import ReserveRules
 from policies.fairness import FairnessRules, QueueBound
+from policies.overload import OverloadRules
 from policies.pool_choice import PoolFacts
 from policies.preemption import PreemptionRules
 from policies.retries import RetryRules, may_retry
@@ -53,6 +54,7 @@ class Rules:
     """None where nobody may use the emergency lane."""
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
     shedding: SheddingRules = field(default_factory=SheddingRules)
+    overload: OverloadRules = field(default_factory=OverloadRules)
     retries: RetryRules = field(default_factory=RetryRules)
     retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
     absence: AbsenceRules = field(default_factory=AbsenceRules)
@@ -67,7 +69,7 @@ class Router:
         self.counts = Counts()
         self.tagger = Tagger(rules.tagger, self.counts)
         self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts)
-        self.admission = Admission(self.queue, self.forecast, self.slots, rules.shedding)
+        self.admission = Admission(self.queue, self.forecast, self.slots, self.counts)
         self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
         self.in_flight = 0
         self.preempted = 0
@@ -107,7 +109,7 @@ class Router:
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
         self.preemption.configure(rules.preemption, rules.tagger.pool_choice)
-        self.admission.shedding = rules.shedding
+        self.admission.configure(rules.shedding, rules.overload)
         self.fleet.absence_rules = rules.absence
         retired = self.fleet.configure(plans, known.values())
         self._line_up_anew()
@@ -156,9 +158,10 @@ class Router:
         if choice is not Refusal.QUEUE_FULL:
             return choice
         wait = self.admission.predicted_wait_seconds(tag, now)
-        if not self.admission.can_be_met(line, tag, wait, now):
+        objection = self.admission.objection(line, tag, wait, now)
+        if objection is not None:
             if not intent.relegate:
-                return Refusal.OVERLOADED
+                return objection
             tag, wait = self._relegated(tag), None
         bound = queue.bound_hit(tag)
         if bound is not None and not self._makes_room(tag, bound):
@@ -180,17 +183,13 @@ class Router:
                 grants.append((ticket, self._grant(ticket, choice, now)))
                 continue
             if choice is Refusal.DEADLINE:
-                self.waited_in_vain(ticket, now)
+                self.admission.waited(ticket, False, now)
             if choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
                 ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
                 self.queue.push(ticket, now)
             else:
                 grants.append((ticket, choice))
         return grants
-
-    def waited_in_vain(self, ticket: Ticket, now: float) -> None:
-        """Its time was over before a slot was free: it would have waited at least so long."""
-        self.counts.waited(ticket.predicted_seconds, now - ticket.arrived)
 
     def cancel(self, ticket: Ticket) -> bool:
         """Take a waiting request out. False if it had been granted: then its lease has to be finished instead."""
@@ -374,9 +373,9 @@ class Router:
     def _grant(self, ticket: Ticket, backend: Backend, now: float) -> Lease:
         lease = ticket.lease
         if lease is None:
-            waited = now - ticket.arrived
             self.counts.after_wait[ticket.tag.lane] += 1
-            self.counts.waited(ticket.predicted_seconds, waited)
+            self.admission.waited(ticket, True, now)
+            waited = now - ticket.arrived
             return self._lease(backend, ticket.line, ticket.tag, ticket.intent, waited, now)
         lease.ticket = None
         lease.queue_seconds += now - ticket.arrived

@@ -256,6 +256,24 @@ def test_a_wait_beyond_margin_times_the_time_that_is_left_is_refused_at_once_whe
 
 
 @pytest.mark.parametrize(
+    ("shedding", "is_refused"),
+    [
+        (SheddingSettings(), True),
+        (SheddingSettings(enabled=False), False),
+        (SheddingSettings(standing_share=0.9), False),
+        (SheddingSettings(standing_seconds=1.8), False),
+    ],
+)
+def test_a_queue_stands_after_standing_seconds_in_which_nobody_waited_less_than_standing_share_of_the_target(
+    shedding: SheddingSettings, is_refused: bool
+) -> None:
+    router = core(shedding=shedding)
+    leased(router)
+    decisions = [router.arrive("", step / 10, Intent(target_seconds=2.0)) for step in range(24)]
+    assert (Refusal.STANDING_QUEUE in decisions) is is_refused
+
+
+@pytest.mark.parametrize(
     ("shedding", "is_given_up"),
     [
         (SheddingSettings(), True),

@@ -84,6 +84,17 @@ async def test_the_queue_is_shown_by_lane_with_its_cost_and_its_oldest_wait() ->
     assert stage.value("flows_waiting") == 0
 
 
+async def test_the_share_that_is_refused_of_a_standing_queue_is_shown_by_lane() -> None:
+    stage = one_backend(1)
+    stage.runs()
+    assert set(stage.series("shed_share", "lane").values()) == {0.0}
+    hurried = INTERACTIVE._replace(target_seconds=2.0)
+    while stage.router.arrive("", stage.now, hurried) is not Refusal.STANDING_QUEUE:
+        stage.now += 0.1
+    shares = stage.series("shed_share", "lane")
+    assert 0.0 < shares.pop("interactive") < 1.0 and set(shares.values()) == {0.0}
+
+
 async def test_a_start_is_counted_once_by_its_lane_and_whether_it_waited() -> None:
     stage = one_backend(1)
     lease = stage.runs(BATCH)
@@ -196,7 +207,7 @@ async def test_who_is_given_up_waited_longer_than_was_promised(by_pump: bool) ->
         assert len(given_up) == 1
     else:
         stage.router.cancel(ticket)
-        stage.router.waited_in_vain(ticket, stage.now)
+        stage.router.admission.waited(ticket, False, stage.now)
     buckets = stage.series("wait_error_seconds_bucket", "le")
     assert (buckets["0.2"], buckets["0.5"], buckets["+Inf"]) == (0, 1, 1)
 

@@ -125,6 +125,14 @@ HELD_BY = {
         CORE,
         "test_a_wait_beyond_margin_times_the_time_that_is_left_is_refused_at_once_where_shedding_is_enabled",
     ),
+    "SheddingSettings.standing_share": (
+        CORE,
+        "test_a_queue_stands_after_standing_seconds_in_which_nobody_waited_less_than_standing_share_of_the_target",
+    ),
+    "SheddingSettings.standing_seconds": (
+        CORE,
+        "test_a_queue_stands_after_standing_seconds_in_which_nobody_waited_less_than_standing_share_of_the_target",
+    ),
     "RetrySettings.max_retries": (FAILURES, "test_attempts_are_bound_by_the_setting_and_by_the_backends"),
     "RetrySettings.budget_share": (
         CORE,
