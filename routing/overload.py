@@ -34,6 +34,7 @@ MAX_FLOWS = 1024
 MEMORY_SECONDS = 1.0
 _FORGOTTEN = 1e-3
 _HEAVY_SHARE = 0.5
+_GONE = 0.05
 
 
 class _Flow:
@@ -52,6 +53,7 @@ class _Queue:
         "delay",
         "delays",
         "flows",
+        "has_emptied",
         "heavy",
         "level",
         "served",
@@ -68,6 +70,8 @@ class _Queue:
         self.delay = 0.0
         """Of who comes now, as a share of its target."""
         self.share = 0.0
+        self.has_emptied = False
+        """Since the last tick."""
         self.level = inf
         self.heavy = 0.0
         """What is asked for per weight from which on a flow's delays count."""
@@ -93,6 +97,7 @@ class Overload:
             # A queue that empties does not stand, whatever those waited that it had.
             queue.served_at = now
             queue.delays = Delays(inf, now)
+            queue.has_emptied = True
         self._tick(queue, now)
         key = (tag.tenant, tag.business)
         flow = queue.flows.get(key)
@@ -162,11 +167,14 @@ class Overload:
             queue.delays = observed(queue.delays, queue.delay, now, interval, self.rules)
         queue.ticked_at = now
         self._weigh(queue, exp(-elapsed / MEMORY_SECONDS))
-        queue.level = inf
-        if queue.share > 0.0 or is_standing(queue.delays, now, interval):
+        if queue.has_emptied:
+            # Once says little of a short queue; again and again, that no more comes than is served.
+            queue.has_emptied = False
+            queue.share = 0.5 * queue.share if queue.share > _GONE else 0.0
+        elif queue.share > 0.0 or is_standing(queue.delays, now, interval):
             queue.share = max(excess_share(queue.asked, queue.served, queue.delay, self.rules), 0.0)
-            flows = ((flow.asked, flow.weight) for flow in queue.flows.values())
-            queue.level = cut_level(flows, queue.share)
+        flows = ((flow.asked, flow.weight) for flow in queue.flows.values())
+        queue.level = cut_level(flows, queue.share) if queue.share > 0.0 else inf
 
     def _weigh(self, queue: _Queue, kept: float) -> None:
         queue.asked *= kept
