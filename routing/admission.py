@@ -51,7 +51,8 @@ class Admission:
         """To a newcomer that is predicted to wait so long: others have to go first, or it would not be in time."""
         if not self.shedding.enabled:
             return None
-        if self.overload.refuses(line, tag, wait_seconds, self._queue.has_waiting(line), now):
+        others_wait = self._queue.has_waiting_in_lane(line, tag.lane)
+        if self.overload.refuses(line, tag, wait_seconds, others_wait, now):
             return Refusal.STANDING_QUEUE
         if wait_seconds is None:
             return None

@@ -202,6 +202,11 @@ class FairQueue(Generic[T]):
     def has_waiting(self, line: Hashable) -> bool:
         return line in self._lines
 
+    def has_waiting_in_lane(self, line: Hashable, lane: Lane) -> bool:
+        found = self._lines.get(line)
+        rank = RANK[lane]
+        return found is not None and (found.lanes[rank] is not None or found.express[rank] is not None)
+
     def tickets(self) -> list[T]:
         """All that wait, in the order in which they were pushed."""
         return [place.ticket for place in self._places.values()]

@@ -89,7 +89,7 @@ class Overload:
     def refuses(
         self, line: Line, tag: Tag, predicted_seconds: float | None, others_wait: bool, now: float
     ) -> bool:
-        """Whether a newcomer that found no slot is refused. `others_wait`: in its line. `predicted_seconds`: its wait, where it is known."""
+        """Whether a newcomer that found no slot is refused. `others_wait`: in its line and lane. `predicted_seconds`: its wait, where it is known."""
         if tag.target_seconds == inf or tag.lane is Lane.EMERGENCY:
             return False
         queue = self._queue(line, tag, now)

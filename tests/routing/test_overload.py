@@ -169,6 +169,23 @@ def test_the_rules_are_followed(shedding: SheddingRules, overload: OverloadRules
     assert (standing(stage.refused) > 0) is is_refused
 
 
+def test_what_waits_in_a_lower_lane_does_not_make_a_queue_stand() -> None:
+    stage = engine()
+    batch = Intent(tenant="b", lane=Lane.BATCH)
+    urgent = Intent(tenant="a", lane=Lane.INTERACTIVE, target_seconds=TARGET)
+    stage.run(10.0, {"a": 8.0, "b": 60.0}, {"a": urgent, "b": batch})
+    assert stage.router.waiting > 100 and not standing(stage.refused)
+
+
+def test_a_queue_that_is_found_empty_again_and_again_refuses_nobody() -> None:
+    stage = engine()
+    stage.run(10.0, {"a": 2 * PER_SECOND})
+    assert standing(stage.refused) > 0 and max(stage.router.admission.overload.shares().values()) > 0.0
+    stage.run(1.0, {"a": 0.6 * PER_SECOND})
+    stage.run(1.0, {"a": 1.01 * PER_SECOND})
+    assert max(stage.router.admission.overload.shares().values()) == 0.0
+
+
 def test_who_agreed_to_be_served_late_is_relegated_instead() -> None:
     stage = engine()
     later = Intent(tenant="a", target_seconds=TARGET, relegate=True)
