@@ -109,10 +109,12 @@ def _automatic(window: WindowSettings | None) -> AutomaticWindow | None:
 
 
 def _tokens(window: WindowSettings | None) -> TokenRules | None:
-    """Whoever says how many requests a backend takes is not held to less by what the engine says of its cache."""
+    """Whoever says how many requests a backend takes is not held to less by what the engine says of its cache or shows of its speed."""
     if window is None:
         return None
-    rules = TokenRules(window.max_tokens, window.max_prefill_tokens, by_engine=window.max is None)
+    is_automatic = window.max is None
+    seconds = window.prefill_seconds if is_automatic else None
+    rules = TokenRules(window.max_tokens, window.max_prefill_tokens, is_automatic, seconds)
     return None if rules == TokenRules(by_engine=False) else rules
 
 

@@ -5,7 +5,8 @@
 | backend_up, backend_in_flight | gauge | backend pool | 1 if requests are sent there; requests that hold a slot of it |
 | backend_window | gauge | backend pool | how many may; absent where there is no limit |
 | backend_reserved_tokens, backend_prefill_tokens | gauge | backend pool | tokens that its requests hold, and those of prompts before their first byte; absent where neither has a limit |
-| backend_max_tokens | gauge | backend pool | how many may be reserved; absent where there is no limit |
+| backend_max_tokens, backend_max_prefill_tokens | gauge | backend pool | how many may be of each; absent where there is no limit |
+| backend_prefill_tokens_per_second | gauge | backend pool | as measured, absent while unknown or where nothing follows from it |
 | backend_absences_total | counter | backend pool | times that it went out of use |
 | engine_requests_running, engine_requests_waiting | gauge | backend pool | in the engine, from whomever they came |
 | engine_kv_usage_ratio | gauge | backend pool | of its KV cache, 0 to 1 |
@@ -66,6 +67,12 @@ def _tokens(fleet: Fleet) -> Iterable[Metric]:
     reserved = GaugeMetricFamily("headrace_backend_reserved_tokens", "Held by its requests", labels=_BACKEND)
     prefill = GaugeMetricFamily("headrace_backend_prefill_tokens", "Of prompts under way", labels=_BACKEND)
     limit = GaugeMetricFamily("headrace_backend_max_tokens", "That may be reserved", labels=_BACKEND)
+    prefill_limit = GaugeMetricFamily(
+        "headrace_backend_max_prefill_tokens", "Of prompts that may be under way", labels=_BACKEND
+    )
+    rate = GaugeMetricFamily(
+        "headrace_backend_prefill_tokens_per_second", "Of prompts, as measured", labels=_BACKEND
+    )
     for backend in fleet:
         room = backend.room
         if room is not None:
@@ -74,7 +81,11 @@ def _tokens(fleet: Fleet) -> Iterable[Metric]:
             prefill.add_metric(labels, room.backlog)
             if room.max_tokens < inf:
                 limit.add_metric(labels, room.max_tokens)
-    return reserved, prefill, limit
+            if room.max_prefill_tokens < inf:
+                prefill_limit.add_metric(labels, room.max_prefill_tokens)
+            if (per_second := room.prefill_tokens_per_second) is not None:
+                rate.add_metric(labels, per_second)
+    return reserved, prefill, limit, prefill_limit, rate
 
 
 def _engines(fleet: Fleet) -> Iterable[Metric]:

@@ -210,7 +210,10 @@ class WindowSettings:
     """Prompts and expected answers (90th percentile) of what runs. None is no limit beside `max`; without `max` it is 0.9 of what the engine says its
     KV cache holds. More than it holds is right where most prompts share a long prefix, which is counted for each."""
     max_prefill_tokens: int | None = bounded(None, 1, 1_000_000_000)
-    """Prompts of what was sent and has not begun to answer; of an answer that is not streamed until it ends. None is no limit."""
+    """Prompts of what was sent and has not begun to answer; of an answer that is not streamed until it ends. None is no limit beside `max`; without
+    `max` it is what the engine prefills in `prefill_seconds`, as measured, and 2048 at least; answers that are not streamed do not count then."""
+    prefill_seconds: float = bounded(1, 0.01, 3600)
+    """Without `max` and `max_prefill_tokens`: how long an engine may have to prefill what it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,13 @@ An empty backend takes any request, however long: whether it is too long at all 
 alone: a long prompt goes where nothing else is being prefilled, else it would wait for ever.
 `token_limit`: what is configured, else `KV_SHARE` 0.9 of what the engine says its KV cache holds (vLLM: num_gpu_blocks * block_size; SGLang:
 max_total_num_tokens); the rest is for answers that get longer than reserved. Infinite where neither says.
-Settings: `max_tokens` and `max_prefill_tokens` (1..1,000,000,000 tokens); None is the engine's word, and no limit of the prefill.
+`prefill_limit`: what is configured; else, in an automatic window, what the engine prefills in so many seconds, `policies.prefill_rate`:
+    max(LEAST_PREFILL_TOKENS, prefill seconds * prefill tokens per second)
+so that who is sent has its first byte in about these seconds, and what would wait longer in the engine, in its order, waits here, in ours. The least is
+what vLLM computes in one step (`max_num_batched_tokens` from 2,048 on, SGLang's chunks as well): fewer would leave a step unfilled. The engine
+is short of nothing as long as it prefills for longer than a slot takes to be filled anew. Infinite while the rate is unknown.
+Settings: `max_tokens` and `max_prefill_tokens` (1..1,000,000,000 tokens); None is the engine's word, and the automatic limit or none.
+`prefill_seconds` (0.01..3600 s; None is no automatic limit).
 Limits: prefixes that requests share are counted once per request, so where a long one is shared the reservation is too careful: a
 `max_tokens` beyond what the engine holds switches it off. Tokens are estimates; other gateways' requests are not seen.
 """
@@ -18,6 +24,7 @@ from math import inf
 from typing import NamedTuple
 
 KV_SHARE = 0.9
+LEAST_PREFILL_TOKENS = 2048
 
 
 class TokenRules(NamedTuple):
@@ -25,6 +32,8 @@ class TokenRules(NamedTuple):
     max_prefill_tokens: int | None = None
     by_engine: bool = True
     """Whether the engine's word counts where `max_tokens` is None."""
+    prefill_seconds: float | None = None
+    """Where `max_prefill_tokens` is None: how long the engine may have to prefill."""
 
 
 def token_limit(rules: TokenRules, kv_tokens: int | None) -> float:
@@ -34,8 +43,17 @@ def token_limit(rules: TokenRules, kv_tokens: int | None) -> float:
     return KV_SHARE * kv_tokens if rules.by_engine and kv_tokens else inf
 
 
-def prefill_limit(rules: TokenRules) -> float:
-    return inf if rules.max_prefill_tokens is None else rules.max_prefill_tokens
+def is_prefill_measured(rules: TokenRules) -> bool:
+    return rules.max_prefill_tokens is None and rules.prefill_seconds is not None
+
+
+def prefill_limit(rules: TokenRules, tokens_per_second: float | None = None) -> float:
+    """Of an engine that prefills so many, None where that is unknown."""
+    if rules.max_prefill_tokens is not None:
+        return rules.max_prefill_tokens
+    if rules.prefill_seconds is None or tokens_per_second is None:
+        return inf
+    return max(LEAST_PREFILL_TOKENS, rules.prefill_seconds * tokens_per_second)
 
 
 def fits(

@@ -3,18 +3,22 @@
 State of `policies.windows` (how a window moves), `policies.automatic_window` (between which bounds, where that is left open) and
 `routing.token_room`. What the engine says of its sizes (KV cache, requests at a time) counts until it says otherwise; what it says
 of its load counts when it is said, see `policies.windows`.
-The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window: they meet cold caches and lazy compilation.
+The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window and measure no prefill: they meet cold caches and lazy
+compilation. How fast it prefilled before is forgotten then.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from policies.automatic_window import AutomaticWindow, automatic_rules
 from policies.capacity_tokens import TokenRules
 from policies.dialects import EngineReport
 from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.token_room import TokenRoom, room_of
+
+if TYPE_CHECKING:
+    from routing.decision import Lease
 
 WARM_UP_SAMPLES = 3
 
@@ -81,15 +85,19 @@ class Capacity:
     def warm_up(self) -> None:
         """The engine has come up."""
         self._warm_up = WARM_UP_SAMPLES
+        if self.room is not None:
+            self.room.forget()
 
-    def sample(self, service_seconds: float, now: float) -> bool:
+    def sample(self, lease: Lease, now: float) -> bool:
         """A request ended well, and its slot is still counted."""
         if self.adaptive is None or self.control is None:
             return False
         if self._warm_up:
             self._warm_up -= 1
             return False
-        control = sampled(self.control, service_seconds, self.in_flight, now, self.adaptive)
+        if lease.prefill_ahead and lease.room is not None:
+            lease.room.sample(lease)
+        control = sampled(self.control, lease.service_seconds, self.in_flight, now, self.adaptive)
         return self._control(control)
 
     def take_report(self, report: EngineReport, now: float) -> bool:

@@ -100,6 +100,10 @@ class Lease:
     """Where it holds tokens of its backend; None where these have no limit."""
     tokens_held = 0
     prefill_held = 0
+    prefill_ahead = 0
+    """Where the prefill is measured: what was in prefill when it was sent, its own prompt included."""
+    prefill_seconds = 0.0
+    """And for how long the first of that was in prefill by then."""
 
     def __init__(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, is_trial: bool

@@ -281,7 +281,7 @@ class Fleet:
         in_flight = backend.in_flight = backend.in_flight + 1
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
-            room.hold(lease)
+            room.hold(lease, now)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
             pool.open_slots = None
@@ -305,10 +305,10 @@ class Fleet:
         for group in backend.groups:
             group.changed(backend)
 
-    def prefilled(self, lease: Lease) -> None:
+    def prefilled(self, lease: Lease, now: float) -> None:
         """Its answer has begun."""
         if lease.room is not None:
-            lease.room.prefilled(lease)
+            lease.room.prefilled(lease, now)
             for group in lease.backend.groups:
                 group.changed(lease.backend)
 
@@ -320,10 +320,10 @@ class Fleet:
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
-    def served(self, backend: Backend, service_seconds: float, now: float) -> None:
+    def served(self, lease: Lease, now: float) -> None:
         """A request ended well, and its slot is still counted."""
-        if backend.sample(service_seconds, now):
-            self._measure_of(backend)
+        if lease.backend.sample(lease, now):
+            self._measure_of(lease.backend)
 
     def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
         backend.report = report

@@ -247,7 +247,7 @@ class Router:
                 self._settle(lease, owed, now)
         if not lease.prefill_held:
             return False
-        self.fleet.prefilled(lease)
+        self.fleet.prefilled(lease, now)
         return True
 
     def finish(self, lease: Lease, now: float) -> None:
@@ -265,7 +265,7 @@ class Router:
         else:
             seconds = lease.service_seconds if is_good else 0.0
             if seconds and backend.adaptive is not None:
-                fleet.served(backend, seconds, now)
+                fleet.served(lease, now)
             elif lease.verdict is Verdict.BACKPRESSURE:
                 fleet.pushed_back(backend, now)
             fleet.give_back(lease)

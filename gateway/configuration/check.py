@@ -57,4 +57,6 @@ def _window(window: WindowSettings) -> str:
         said.append(f"{window.max_tokens} tokens")
     if window.max_prefill_tokens is not None:
         said.append(f"{window.max_prefill_tokens} tokens of prefill")
+    elif window.max is None:
+        said.append(f"{window.prefill_seconds:g} s of prefill")
     return " and ".join(said)

@@ -122,7 +122,8 @@ def test_check_tells_windows_that_move_types_without_a_target_and_who_is_shut_ou
     path = tmp_path / "c.yaml"
     path.write_text(
         "pools: [{name: a, window: {min: 2, max: 8}, backends: [{url: 'http://a'}]},\n"
-        "{name: b, window: {max_tokens: 900, max_prefill_tokens: 80}, backends: [{url: 'http://b'}]}]\n"
+        "{name: b, window: {max_tokens: 900, max_prefill_tokens: 80}, backends: [{url: 'http://b'}]},\n"
+        "{name: c, window: {prefill_seconds: 0.5}, backends: [{url: 'http://c'}]}]\n"
         "business_types: [{name: other}]\n"
         f"tenants: [{{name: t, key_sha256: ['{'a' * 64}'], max_lane: emergency}}]\n"
         "anonymous: {allow: false}\n"
@@ -131,6 +132,7 @@ def test_check_tells_windows_that_move_types_without_a_target_and_who_is_shut_ou
     out = capsys.readouterr().out
     assert "window 2 to 8 per backend" in out
     assert "automatic window and 900 tokens and 80 tokens of prefill per backend" in out
+    assert "automatic window and 0.5 s of prefill per backend" in out
     assert "business type other: no target, lane of the tenant" in out
     assert "tenant t: 1 key(s), up to emergency" in out and "a" * 64 not in out
     assert "clients without a key are refused" in out

@@ -71,6 +71,7 @@ def windows(draw: st.DrawFn) -> WindowSettings:
         start=start if draw(given) else None,
         max_tokens=draw(tokens),
         max_prefill_tokens=draw(tokens),
+        prefill_seconds=draw(st.floats(0.01, 3600)),
     )
 
 

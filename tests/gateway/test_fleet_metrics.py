@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from policies.automatic_window import AutomaticWindow
 from policies.capacity_tokens import TokenRules
 from policies.dialects import EngineReport
 from policies.lengths import TextSize
@@ -90,6 +91,24 @@ async def test_the_tokens_that_requests_hold_are_shown_beside_their_limit() -> N
     assert stage.series("backend_prefill_tokens", "backend") == prompts
     assert stage.series("backend_reserved_tokens", "backend") == reserved
     assert stage.series("backend_max_tokens", "backend") == {"a": 5000}
+    assert stage.series("backend_max_prefill_tokens", "backend") == {"a": 3000, "b": 3000}
+    assert not stage.series("backend_prefill_tokens_per_second", "backend")
     for lease in leases:
         stage.router.finish(lease, 0.0)
     assert stage.series("backend_reserved_tokens", "backend") == {"a": 0, "b": 0}
+
+
+async def test_a_measured_prefill_is_shown_with_the_limit_that_follows_when_it_is_known() -> None:
+    rules = TokenRules(prefill_seconds=0.5)
+    stage = Stage([BackendPlan(BackendId("a"), PoolName("p"), automatic=AutomaticWindow(), tokens=rules)])
+    names = ("backend_prefill_tokens_per_second", "backend_max_prefill_tokens")
+    assert [stage.series(name, "backend") for name in names] == [{}, {}]
+    for second in range(30):
+        lease = stage.runs(Intent(size=TextSize(token_ids=5000), streamed=True))
+        lease.verdict, lease.service_seconds = Verdict.GOOD, 0.5
+        stage.router.finish(lease, float(second))
+    assert [stage.series(name, "backend") for name in names] == [{"a": 10_000}, {"a": 5_000}]
+    [backend] = stage.router.fleet
+    assert backend.room is not None
+    state = backend.room.state()
+    assert (state["prefill_tokens_per_second"], state["max_prefill_tokens"]) == (10_000, 5_000)

@@ -24,9 +24,9 @@ from policies.pool_choice import PoolRole
 from policies.terms import Lane, PoolName, Refusal, Verdict
 from routing.decision import Intent, Lease, Ticket
 from routing.router import Router
-from tests.backend import Backend, Framing, Gate, Request, Script, json_script
+from tests.backend import Backend, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
-from tests.gateway.core_stage import at_once, learn_service, leased, queued, router_of
+from tests.gateway.core_stage import at_once, ends_well, learn_service, leased, queued, router_of
 from tests.running import running_with
 from tests.script import JSON, SSE
 
@@ -226,6 +226,25 @@ def test_max_prefill_tokens_bound_the_prompts_whose_answer_has_not_begun(
     assert at_once(adaptive(WindowSettings(max=20, max_prefill_tokens=limit)), of(100)) == count
 
 
+@pytest.mark.parametrize(
+    ("window", "count"),
+    [
+        (WindowSettings(), 5),
+        (WindowSettings(prefill_seconds=2), 10),
+        (WindowSettings(prefill_seconds=2, max_prefill_tokens=4000), 2),
+        (WindowSettings(prefill_seconds=2, max=20), 20),
+        (WindowSettings(prefill_seconds=2, max=20, min=2, start=20), 20),
+    ],
+)
+def test_prefill_seconds_of_what_an_engine_prefills_are_sent_to_it_in_an_automatic_window(
+    window: WindowSettings, count: int
+) -> None:
+    router, prompt = adaptive(window), of(2000)._replace(streamed=True)
+    for second in range(30):
+        ends_well(router, leased(router, second, prompt), second, 0.2)
+    assert at_once(router, prompt) == count
+
+
 def test_a_pool_without_a_window_has_no_limits_whatever_its_engine_says() -> None:
     router = core(pool("p"))
     [backend] = router.fleet
@@ -269,6 +288,26 @@ async def test_a_prompt_that_waits_for_anothers_prefill_is_sent_when_that_ones_a
             [backend] = gateway.gateway.router.fleet
             assert backend.room is not None
             assert (backend.room.reserved, backend.room.backlog) == (0, 0)
+
+
+async def test_streamed_answers_measure_how_fast_their_engine_prefills() -> None:
+    event = b'{"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}'
+    async with Backend(lambda _: sse_script(event, b"[DONE]")) as engine:
+        one = PoolSettings(name="p", window=WindowSettings(), backends=(BackendSettings(url=engine.url),))
+        async with running_with(Settings(pools=(one,), server=ServerSettings(port=0))) as gateway:
+            [backend] = gateway.gateway.router.fleet
+            assert backend.room is not None
+            for streamed, is_known in ((False, False), (True, True)):
+                chat = {
+                    "model": "m",
+                    "messages": [{"role": "user", "content": "word " * 3000}],
+                    "stream": streamed,
+                }
+                for _ in range(30):
+                    assert (await gateway.post(chat)).status == 200
+                await until(gateway.is_quiet)
+                assert (backend.room.state()["prefill_tokens_per_second"] is not None) is is_known
+            assert backend.room.backlog == 0
 
 
 # --- batches ------------------------------------------------------------------------------------------------------------------

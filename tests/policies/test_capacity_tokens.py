@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.capacity_tokens import KV_SHARE, TokenRules, fits, prefill_limit, token_limit
+from policies.capacity_tokens import (
+    KV_SHARE,
+    LEAST_PREFILL_TOKENS,
+    TokenRules,
+    fits,
+    is_prefill_measured,
+    prefill_limit,
+    token_limit,
+)
 
 TOKENS = st.integers(0, 1_000_000)
 
@@ -23,9 +31,34 @@ def test_the_configured_limit_goes_before_the_engines_and_without_both_there_is_
     assert token_limit(TokenRules(max_tokens=configured), told) == limit
 
 
-def test_the_prefill_has_a_limit_only_where_one_is_configured() -> None:
+def test_the_prefill_has_no_limit_where_none_is_configured() -> None:
     assert prefill_limit(TokenRules()) == inf
-    assert prefill_limit(TokenRules(max_prefill_tokens=7)) == 7
+    assert prefill_limit(TokenRules(), 1000.0) == inf
+    assert not is_prefill_measured(TokenRules())
+
+
+@pytest.mark.parametrize("measured", [None, 1000.0])
+def test_a_prefill_limit_that_is_configured_goes_before_a_measured_one(measured: float | None) -> None:
+    rules = TokenRules(max_prefill_tokens=7, prefill_seconds=1.0)
+    assert prefill_limit(rules, measured) == 7
+    assert not is_prefill_measured(rules)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "measured", "limit"),
+    [
+        (1.0, None, inf),
+        (1.0, 10_000.0, 10_000),
+        (0.5, 10_000.0, 5_000),
+        (0.1, 10_000.0, LEAST_PREFILL_TOKENS),
+    ],
+)
+def test_a_measured_limit_is_what_is_prefilled_in_so_many_seconds_and_a_step_at_least(
+    seconds: float, measured: float | None, limit: float
+) -> None:
+    rules = TokenRules(prefill_seconds=seconds)
+    assert is_prefill_measured(rules)
+    assert prefill_limit(rules, measured) == limit
 
 
 @given(TOKENS, TOKENS, TOKENS, TOKENS, TOKENS, TOKENS)

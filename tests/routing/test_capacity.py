@@ -8,10 +8,11 @@ from policies.absence import AbsenceRules
 from policies.automatic_window import HIGHEST, START, AutomaticWindow
 from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import WARM_UP_SAMPLES
-from routing.decision import Lease
+from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
 from routing.router import Router, Rules
 from tests.gateway.core_stage import at_once, ends_well, leased
@@ -168,3 +169,56 @@ def test_a_configuration_that_changes_under_running_requests_leaves_no_tokens_be
     for lease in leases:
         router.finish(lease, 1.0)
     assert [(one.reserved, one.backlog) for one in (room, other)] == [(0, 0), (0, 0)]
+
+
+# --- what its first bytes say -------------------------------------------------------------------------------------------------
+
+MEASURED = plan(automatic=AutomaticWindow(), tokens=TokenRules(prefill_seconds=1.0))
+
+
+def streamed(tokens: int) -> Intent:
+    return Intent(size=TextSize(token_ids=tokens), streamed=True)
+
+
+def measured_by(intent: Intent, usage: tuple[int, int, int] | None = None) -> float | None:
+    router, backend = router_of(MEASURED)
+    for second in range(30):
+        lease = leased(router, second, intent)
+        lease.usage = usage
+        ends_well(router, lease, second, 0.5)
+    assert backend.room is not None and backend.room.backlog == 0
+    return backend.room.prefill_tokens_per_second
+
+
+def test_a_prefill_is_measured_by_long_streamed_prompts_that_no_cache_held() -> None:
+    assert measured_by(streamed(5000)) == pytest.approx(10_000)
+    assert measured_by(streamed(5000), (5000, 10, 0)) == pytest.approx(10_000)
+    assert measured_by(streamed(5000), (5000, 10, 4000)) is None
+    assert measured_by(streamed(500)) is None
+    assert measured_by(streamed(5000)._replace(streamed=False)) is None
+
+
+def test_seconds_count_from_when_the_first_of_what_is_ahead_was_begun() -> None:
+    """Two prompts a step apart: what the second one waited for had been computed for a quarter of a second when it came."""
+    router, backend = router_of(MEASURED)
+    for round in range(0, 300, 10):
+        first = leased(router, round, streamed(4000))
+        second = leased(router, round + 0.25, streamed(4000))
+        router.produced(first, 1, round + 0.5)
+        router.produced(second, 1, round + 1.0)
+        ends_well(router, first, round + 3.0, 0.5)
+        ends_well(router, second, round + 3.0, 0.75)
+    assert backend.room is not None
+    assert backend.room.prefill_tokens_per_second == pytest.approx(8000)
+
+
+def test_an_answer_that_is_not_streamed_waits_for_the_prompts_of_others_but_adds_none() -> None:
+    router, backend = router_of(MEASURED)
+    for second in range(30):
+        ends_well(router, leased(router, second, streamed(5000)), second, 0.5)
+    room, plain = backend.room, streamed(5000)._replace(streamed=False)
+    assert room is not None and room.max_prefill_tokens == 10_000
+    assert len([leased(router, 40.0, plain) for _ in range(10)]) == 10
+    assert room.backlog == 0
+    leased(router, 40.0, streamed(8000))
+    assert isinstance(router.arrive("", 40.0, plain), Ticket)

@@ -30,7 +30,7 @@ RULES = Rules(tagger=TaggerRules(budget=EmergencyBudgetRules(burst=1_000_000)))
 def token_plans(draw: st.DrawFn) -> list[BackendPlan]:
     ids = draw(st.lists(IDS, unique=True, min_size=1, max_size=3))
     windows = st.none() | st.integers(1, 3)
-    tokens = st.none() | st.builds(TokenRules, LIMITS, LIMITS)
+    tokens = st.none() | st.builds(TokenRules, LIMITS, LIMITS, prefill_seconds=st.none() | st.just(1.0))
     return [BackendPlan(id, PoolName("p"), draw(windows), tokens=draw(tokens)) for id in ids]
 
 
@@ -62,10 +62,10 @@ class TokenMachine(RuleBasedStateMachine):
         self.router.reported(id, EngineReport(token_capacity=tokens), self.now)
         self.pump()
 
-    @rule(model=MODELS, lane=LANES, prompt=PROMPTS, answer=ANSWERS)
-    def arrive(self, model: str, lane: Lane, prompt: int, answer: int) -> None:
+    @rule(model=MODELS, lane=LANES, prompt=PROMPTS, answer=ANSWERS, streamed=st.booleans())
+    def arrive(self, model: str, lane: Lane, prompt: int, answer: int, streamed: bool) -> None:
         self.now += 1.0
-        intent = Intent(lane=lane, size=TextSize(token_ids=prompt), max_tokens=answer)
+        intent = Intent(lane=lane, size=TextSize(token_ids=prompt), max_tokens=answer, streamed=streamed)
         decision = self.router.arrive(model, self.now, intent)
         if isinstance(decision, Lease):
             rivals = [one for one in self.waiting.values() if one.model == model]

@@ -181,6 +181,7 @@ def test_the_state_tells_what_is_held_and_null_where_nothing_is_limited() -> Non
         "max_tokens": 100,
         "prefill_backlog": 0,
         "max_prefill_tokens": None,
+        "prefill_tokens_per_second": None,
     }
 
 

@@ -164,6 +164,10 @@ HELD_BY = {
         POOLS,
         "test_max_prefill_tokens_bound_the_prompts_whose_answer_has_not_begun",
     ),
+    "WindowSettings.prefill_seconds": (
+        POOLS,
+        "test_prefill_seconds_of_what_an_engine_prefills_are_sent_to_it_in_an_automatic_window",
+    ),
     "BatchingSettings.min": (POOLS, "test_min_of_a_batch_is_how_many_are_waited_for"),
     "BatchingSettings.max": (POOLS, "test_max_of_a_batch_is_how_many_go_to_one_backend_together"),
     "BatchingSettings.gather_ms": (POOLS, "test_gather_ms_are_the_longest_wait_for_a_batch"),

@@ -28,7 +28,7 @@ SELDOM_SAMPLED = {
     for name in (
         "drain_weighted_tokens_per_second", "backend_window", "spills_total", "gathered_requests", "gather_holds_total", "emergencies_total", "charged_weighted_tokens_total",
         "engine_requests_running", "engine_requests_waiting", "engine_kv_usage_ratio", "backend_reserved_tokens",
-        "backend_prefill_tokens", "backend_max_tokens",
+        "backend_prefill_tokens", "backend_max_tokens", "backend_max_prefill_tokens", "backend_prefill_tokens_per_second",
     )
 }  # fmt: skip
 """Only where the configuration or the engine has something of it."""
