@@ -167,6 +167,8 @@ class Overload:
             queue.delays = observed(queue.delays, queue.delay, now, interval, self.rules)
         queue.ticked_at = now
         self._weigh(queue, exp(-elapsed / MEMORY_SECONDS))
+        if elapsed > interval:
+            queue.share = 0.0  # nothing is known of that time
         if queue.has_emptied:
             # Once says little of a short queue; again and again, that no more comes than is served.
             queue.has_emptied = False

@@ -186,6 +186,15 @@ def test_a_queue_that_is_found_empty_again_and_again_refuses_nobody() -> None:
     assert max(stage.router.admission.overload.shares().values()) == 0.0
 
 
+def test_what_was_known_before_a_pause_refuses_nobody_after_it() -> None:
+    stage = engine()
+    stage.run(10.0, {"a": 3 * PER_SECOND})
+    before = standing(stage.refused)
+    stage.run(2.0, {"a": 1.0})
+    stage.run(0.3, {"a": 2 * PER_SECOND})
+    assert standing(stage.refused) == before > 0
+
+
 def test_who_agreed_to_be_served_late_is_relegated_instead() -> None:
     stage = engine()
     later = Intent(tenant="a", target_seconds=TARGET, relegate=True)
