@@ -67,8 +67,8 @@ class Pool:
         "gathering",
         "in_flight",
         "in_flight_emergency",
+        "kept_slots",
         "name",
-        "open_slots",
         "role",
     )
 
@@ -81,7 +81,7 @@ class Pool:
         self.capacity = 0.0
         self.in_flight = 0
         self.in_flight_emergency = 0
-        self.open_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
+        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
 
     @property
     def saturation(self) -> float:
@@ -284,7 +284,6 @@ class Fleet:
             room.hold(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
-            pool.open_slots = None
         if lease.tag.lane is Lane.EMERGENCY:
             self._count_emergency(backend, 1)
         for group in backend.groups:
@@ -299,7 +298,6 @@ class Fleet:
             lease.room.release(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
-            pool.open_slots = None
         if lease.tag.lane is Lane.EMERGENCY:
             self._count_emergency(backend, -1)
         for group in backend.groups:
@@ -316,7 +314,7 @@ class Fleet:
         backend.in_flight_emergency += by
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
-            backend.home.open_slots = None
+            backend.home.kept_slots = None
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
@@ -380,7 +378,7 @@ class Fleet:
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
-        pool.open_slots = None
+        pool.kept_slots = None
 
     def _forget_groups(self) -> None:
         self._groups.clear()

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from math import inf
 
-from policies.emergency import ReserveRules, usable_slots
+from policies.emergency import ReserveRules, kept_slots
 from policies.gathering import group_size, hold_seconds
 from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
 from policies.shedding import SheddingRules, hopeless
@@ -157,9 +157,9 @@ class Slots:
         free = pool.capacity - pool.in_flight
         if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is Lane.EMERGENCY:
             return free > 0.0
-        for_long, for_short = pool.open_slots or self._open_slots(pool)
-        if for_long or not for_short:
-            return for_long > 0
+        from_long, from_short = pool.kept_slots or self._kept_slots(pool)
+        if free > from_long or free <= from_short:
+            return free > from_long
         seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
         return seconds <= self._reserve.lending_seconds
 
@@ -168,17 +168,13 @@ class Slots:
         free = pool.capacity - pool.in_flight
         if free <= 0.0 or free > self._reserve.reserved_per_pool:
             return free > 0.0
-        return (pool.open_slots or self._open_slots(pool))[1] > 0 or self._queue.waiting_in_lane(
-            Lane.EMERGENCY
-        ) > 0
+        from_short = (pool.kept_slots or self._kept_slots(pool))[1]
+        return free > from_short or self._queue.waiting_in_lane(Lane.EMERGENCY) > 0
 
-    def _open_slots(self, pool: Pool) -> tuple[int, int]:
-        """What the reserve leaves for requests that take long, and for short ones; worked out once for each change."""
-        capacity, in_flight, emergencies = int(pool.capacity), pool.in_flight, pool.in_flight_emergency
-        for_long = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, inf, self._reserve)
-        for_short = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, 0.0, self._reserve)
-        pool.open_slots = for_long, for_short
-        return pool.open_slots
+    def _kept_slots(self, pool: Pool) -> tuple[int, int]:
+        """What the reserve keeps from requests that take long, and from short ones; worked out once for each change."""
+        pool.kept_slots = kept_slots(int(pool.capacity), pool.in_flight_emergency, self._reserve)
+        return pool.kept_slots
 
     def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
         """Whether a request may take a free slot of the pool at `place` of its order."""
@@ -228,8 +224,7 @@ class Slots:
 
     def _count_spill(self, groups: Sequence[Group | None], place: int) -> None:
         """Where a pool that serves the model was preferred."""
-        home = next(group for group in groups if group is not None)
-        spilled_to = groups[place]
+        home, spilled_to = groups[0] or next(group for group in groups if group is not None), groups[place]
         if spilled_to is not None and spilled_to is not home:
             self._counts.spills[home.pool.name, spilled_to.pool.name] += 1
 
@@ -251,7 +246,9 @@ class Slots:
                 assert isinstance(line, Line)
                 yield from self._without_backend(line, now)
         for pool in self._fleet.pools.values():
-            yield from self._of_pool(pool, now)
+            self.tokens.ask_anew(pool.name)
+            if self._has_slot_for_any(pool) and (open_lines := self._lines_of(pool)):
+                yield from self._of_pool(pool, open_lines, now)
 
     def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """Heads that no backend is left for."""
@@ -263,16 +260,11 @@ class Slots:
             queue.remove(ticket)
             yield ticket, outlook
 
-    def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
+    def _of_pool(self, pool: Pool, open_lines: list[Line], now: float) -> Iterator[tuple[Ticket, Choice]]:
+        """The pool has a slot for somebody of these lines."""
         queue = self._queue
-        self.tokens.ask_anew(pool.name)
-        open_lines: list[Line] | None = None
         lanes: tuple[Lane, ...] | None = None
-        while self._has_slot_for_any(pool):
-            if open_lines is None:
-                open_lines = self._lines_of(pool)
-            if not open_lines:
-                return
+        while open_lines:
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
@@ -331,11 +323,13 @@ class Slots:
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
                     open_lines.remove(line)
-                continue
-            queue.take(ticket, now)
-            if place and moved is None:
-                self._count_spill(groups, place)
-            yield ticket, backend
+            else:
+                queue.take(ticket, now)
+                if place and moved is None:
+                    self._count_spill(groups, place)
+                yield ticket, backend
+            if not self._has_slot_for_any(pool):
+                return
 
     def _lines_of(self, pool: Pool) -> list[Line]:
         """Those of which somebody may come to this pool now."""
