@@ -125,12 +125,12 @@ class FairQueue(Generic[T]):
             flow = self._starving(found, now, lanes)
             if flow is not None:
                 return self._first_of([flow])
+        if len(found) == 1:
+            return self._next_of_line(found[0], lanes)
         rank = self._next_lane(found, lanes)
         if rank == 0:
             return None
         backlogs = [backlog for line in found if (backlog := line.lanes[rank]) is not None]
-        if len(backlogs) == 1:
-            return self._places[backlogs[0].first_child().first_child().first()[1]].ticket
         for _ in ("tenant", "business type"):
             best = backlogs[0].first_child()
             for backlog in backlogs:
@@ -345,6 +345,20 @@ class FairQueue(Generic[T]):
     def _first_of(self, queues: Sequence[Requests]) -> T:
         first = queues[0].first() if len(queues) == 1 else min([queue.first() for queue in queues])
         return self._places[first[1]].ticket
+
+    def _next_of_line(self, line: Line, lanes: Container[Lane] | None) -> T | None:
+        """As for many lines, without what it takes to compare them."""
+        next_lane: Backlog | None = None
+        for rank, lane in enumerate(line.lanes):
+            if (
+                lane is not None
+                and (lanes is None or _LANES[rank] in lanes)
+                and (next_lane is None or comes_before(lane.node, next_lane.node))
+            ):
+                next_lane = lane
+        if next_lane is None:
+            return None
+        return self._places[next_lane.first_child().first_child().first()[1]].ticket
 
     def _next_lane(self, lines: list[Line], lanes: Container[Lane] | None) -> int:
         """The rank of the lane that is next in the tree, 0 if there is none."""
