@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp2, inf
 
+from policies.members import BATCH, INTERACTIVE, STANDARD
 from policies.terms import Lane
 
 
@@ -93,11 +94,11 @@ def due(deadline: float, arrived: float, lane: Lane, rules: FairnessRules) -> fl
 
 def starving_seconds(lane: Lane, rules: FairnessRules) -> float:
     """How long a flow may wait without being served. Infinite for emergencies, which wait for nobody else."""
-    if lane is Lane.INTERACTIVE:
+    if lane is INTERACTIVE:
         return rules.interactive_starving_seconds
-    if lane is Lane.STANDARD:
+    if lane is STANDARD:
         return rules.standard_starving_seconds
-    return rules.batch_starving_seconds if lane is Lane.BATCH else inf
+    return rules.batch_starving_seconds if lane is BATCH else inf
 
 
 def is_starving(unserved_seconds: float, lane: Lane, rules: FairnessRules) -> bool:

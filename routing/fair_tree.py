@@ -134,7 +134,8 @@ class Node:
             if not node.waiting and node.service > parent.virtual_time:
                 node.rest(parent.virtual_time, now, rules)
                 node.at = now
-            service = node.service = node.service + difference / node.weight  # `charged`, for each level of each request
+            # As `charged` has it; a call at each level of each request is too dear.
+            service = node.service = node.service + difference / node.weight
             if difference < 0.0:
                 for backlog in node.lines.values():
                     if service < backlog.key:

@@ -21,8 +21,9 @@ from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
 from policies.least_time import load_key
+from policies.members import EMERGENCY
 from policies.pool_choice import PoolFacts, PoolRole
-from policies.terms import BackendId, Lane, PoolName
+from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import Capacity
 from routing.idle_order import IdleOrder
@@ -284,7 +285,7 @@ class Fleet:
             room.hold(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
-        if lease.tag.lane is Lane.EMERGENCY:
+        if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, 1)
         for group in backend.groups:
             group.changed(backend)
@@ -298,7 +299,7 @@ class Fleet:
             lease.room.release(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
-        if lease.tag.lane is Lane.EMERGENCY:
+        if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, -1)
         for group in backend.groups:
             group.changed(backend)

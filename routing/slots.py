@@ -14,6 +14,7 @@ from math import inf
 
 from policies.emergency import ReserveRules, kept_slots
 from policies.gathering import group_size, hold_seconds
+from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
 from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
 from policies.shedding import SheddingRules, hopeless
 from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
@@ -27,9 +28,9 @@ from routing.token_choice import TokenChoice
 
 MAX_SPILLS = 1024
 _DISPATCH_DEVIATIONS = 1.0
-_THROUGHPUT = (Lane.STANDARD, Lane.BATCH)
-_URGENT = (Lane.EMERGENCY, Lane.INTERACTIVE)
-_EMERGENCY = (Lane.EMERGENCY,)
+_THROUGHPUT = (STANDARD, BATCH)
+_URGENT = (EMERGENCY, INTERACTIVE)
+_EMERGENCIES = (EMERGENCY,)
 _NO_SPILL = (0, -inf)
 
 Choice = Backend | Refusal
@@ -107,7 +108,7 @@ class Slots:
         groups = fleet.groups(line.model, line.pools)
         for group in groups:
             if group is not None and self._is_usable(group, line, tried):
-                return Refusal.QUEUE_FULL
+                return QUEUE_FULL
         is_served = any(group is not None for group in groups) or not line.model or fleet.serving(line.model)
         return Refusal.NO_BACKEND if is_served else Refusal.UNKNOWN_MODEL
 
@@ -155,7 +156,7 @@ class Slots:
     def _has_slot(self, pool: Pool, tag: Tag) -> bool:
         """Whether the pool as a whole has one that this request may take."""
         free = pool.capacity - pool.in_flight
-        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is Lane.EMERGENCY:
+        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is EMERGENCY:
             return free > 0.0
         from_long, from_short = pool.kept_slots or self._kept_slots(pool)
         if free > from_long or free <= from_short:
@@ -169,7 +170,7 @@ class Slots:
         if free <= 0.0 or free > self._reserve.reserved_per_pool:
             return free > 0.0
         from_short = (pool.kept_slots or self._kept_slots(pool))[1]
-        return free > from_short or self._queue.waiting_in_lane(Lane.EMERGENCY) > 0
+        return free > from_short or self._queue.waiting_in_lane(EMERGENCY) > 0
 
     def _kept_slots(self, pool: Pool) -> tuple[int, int]:
         """What the reserve keeps from requests that take long, and from short ones; worked out once for each change."""
@@ -255,7 +256,7 @@ class Slots:
         queue = self._queue
         while (ticket := queue.head((line,), now)) is not None:
             outlook = self.outlook(line, ticket.lease.tried if ticket.lease is not None else ())
-            if outlook is Refusal.QUEUE_FULL:
+            if outlook is QUEUE_FULL:
                 return
             queue.remove(ticket)
             yield ticket, outlook
@@ -293,9 +294,9 @@ class Slots:
             if backend is None:
                 if not has_slot:
                     # The rest is the emergencies'.
-                    if tag.lane is Lane.EMERGENCY or not queue.waiting_in_lane(Lane.EMERGENCY):
+                    if tag.lane is EMERGENCY or not queue.waiting_in_lane(EMERGENCY):
                         return
-                    lanes = _EMERGENCY
+                    lanes = _EMERGENCIES
                 else:
                     open_lines.remove(line)
                 continue
@@ -318,7 +319,7 @@ class Slots:
                         self._held[pool.name] = ticket.id
                         self._counts.holds[pool.name] += 1
                     lanes = _URGENT if lanes is None else lanes
-                    if lanes == _EMERGENCY:
+                    if lanes == _EMERGENCIES:
                         return
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
@@ -334,7 +335,7 @@ class Slots:
     def _lines_of(self, pool: Pool) -> list[Line]:
         """Those of which somebody may come to this pool now."""
         queue, name = self._queue, pool.name
-        urgent = queue.has_express or queue.waiting_in_lane(Lane.INTERACTIVE) > 0
+        urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
         found: list[Line] = []
         for line in queue.lines():
             assert isinstance(line, Line)
