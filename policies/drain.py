@@ -51,16 +51,13 @@ def backlog_began(drain: Drain, now: float, rules: DrainRules) -> Drain:
 
 def finished(drain: Drain, now: float, cost: float, rules: DrainRules) -> Drain:
     """One request ended while others waited. Without a `backlog_began` before it only its time is noted."""
-    if drain.at == -inf:
+    total, requests, seconds, at, samples = drain
+    if at == -inf:
         return Drain(at=now)
-    kept, elapsed = _decay(drain, now, rules)
-    return Drain(
-        drain.cost * kept + cost,
-        drain.requests * kept + 1.0,
-        drain.seconds * kept + elapsed,
-        max(now, drain.at),
-        drain.samples + 1,
-    )
+    kept, elapsed = _decay(at, now, rules)
+    if now > at:
+        at = now
+    return Drain(total * kept + cost, requests * kept + 1.0, seconds * kept + elapsed, at, samples + 1)
 
 
 def cost_per_second(drain: Drain, now: float, rules: DrainRules) -> float | None:
@@ -90,13 +87,13 @@ def retry_after_seconds(predicted_wait: float, budget_seconds: float, draw: floa
 def _rate(amount: float, drain: Drain, now: float, rules: DrainRules) -> float | None:
     if drain.samples < rules.min_samples:
         return None
-    kept, elapsed = _decay(drain, now, rules)
+    kept, elapsed = _decay(drain.at, now, rules)
     seconds = drain.seconds * kept + elapsed
     return amount * kept / seconds if seconds > 0.0 else None
 
 
-def _decay(drain: Drain, now: float, rules: DrainRules) -> tuple[float, float]:
+def _decay(at: float, now: float, rules: DrainRules) -> tuple[float, float]:
     """What is left of an old sum's weight, and how much weighted time has passed."""
     constant = rules.time_constant_seconds
-    kept = exp(-max(now - drain.at, 0.0) / constant)
+    kept = exp((at - now) / constant) if now > at else 1.0
     return kept, constant * (1.0 - kept)

@@ -87,9 +87,9 @@ def caught_up(service: float, virtual_time: float, seconds: float, rules: Fairne
     return virtual_time - (virtual_time - service) * exp2(-max(seconds, 0.0) / rules.half_life_seconds)
 
 
-def due(deadline: float, arrived: float, lane: Lane, rules: FairnessRules) -> float:
+def due(deadline: float, arrived: float, starving_seconds: float) -> float:
     """Where a request stands in its flow. Without a deadline it is due when it would starve, so that later ones with one cannot pass it for ever."""
-    return deadline if deadline != inf else arrived + starving_seconds(lane, rules)
+    return deadline if deadline != inf else arrived + starving_seconds
 
 
 def starving_seconds(lane: Lane, rules: FairnessRules) -> float:

@@ -122,7 +122,10 @@ class Lease:
         """Weighted tokens that the request really took, where the engine said so; else as far as it got."""
         if self.usage is not None:
             prompt, completion, cached = self.usage
-            return max(1.0, weighted_tokens(prompt, cached, completion))
+            cost = weighted_tokens(prompt, cached, completion)
+            if cost < 1.0:
+                return 1.0
+            return cost
         if self.verdict is GOOD:
             return self.tag.cost
         if not self.service_seconds:

@@ -72,9 +72,7 @@ class FairQueue(Generic[T]):
         line.waiting += 1
         self._turn = turn = self._turn + 1
         flow = (lane, tag.tenant, tag.business)
-        deadline = tag.deadline
-        if deadline == inf:
-            deadline = due(deadline, ticket.arrived, lane, self.rules)
+        deadline = due(tag.deadline, ticket.arrived, self._starving_seconds[rank])
         leaf: Backlog | None = None
         queue: Requests
         if rank and not first:
@@ -161,14 +159,15 @@ class FairQueue(Generic[T]):
         """A request started without waiting."""
         self._started += 1
         if self._places:
-            self._tree.started(tag, now)
+            self._tree.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
         else:
             self._charges.started(tag, now)
 
     def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
         """What a request has consumed beyond what was charged for it so far; negative where it is less."""
         if self._places:
-            self._turn = self._tree.trued_up(tag, difference_cost, now, self._turn)
+            flow = (tag.lane, tag.tenant, tag.business)
+            self._turn = self._tree.trued_up(flow, tag.weight, difference_cost, now, self._turn)
         else:
             self._charges.trued_up(tag, difference_cost, now)
 

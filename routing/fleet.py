@@ -95,12 +95,12 @@ class Backend(Capacity):
         "absences",
         "dialect",
         "flags",
-        "groups",
         "home",
         "id",
         "in_flight_emergency",
         "is_blocked",
         "models",
+        "orders",
         "pool",
         "probe_failures",
         "report",
@@ -119,7 +119,8 @@ class Backend(Capacity):
         self.is_blocked = False
         """Absent, and its time is not over."""
         self.probe_failures = 0
-        self.groups: list[Group] = []
+        self.orders: list[IdleOrder[Backend]] = []
+        """Of the groups it is in, to be told when its load changes."""
         self.home: Pool | None = None
         """Its pool; None once it is retired, for its slots are nobody's any more."""
         self.dialect = Dialect.UNKNOWN
@@ -143,12 +144,9 @@ class Group:
         self.pool = pool
         self.members = members
         self._order = IdleOrder(_key_of, members) if len(members) > 1 else None
-        for backend in members:
-            backend.groups.append(self)
-
-    def changed(self, backend: Backend) -> None:
         if self._order is not None:
-            self._order.changed(backend)
+            for backend in members:
+                backend.orders.append(self._order)
 
     def best(self, tried: Collection[Backend]) -> Backend | None:
         """The one with a free slot that answers soonest; it may lack the tokens."""
@@ -210,7 +208,7 @@ class Fleet:
         for pool in self.pools.values():
             pool.backends = []
         for backend in retired:
-            backend.groups = []
+            backend.orders = []
             backend.home = None
         for id, backend_plan in wanted.items():
             backend = kept.get(id) or Backend(backend_plan)
@@ -263,9 +261,9 @@ class Fleet:
         # A name that no engine has told is a client's string: keeping it would let clients grow the table.
         if not model or self.is_told(model):
             self._groups[name, model] = group
-        else:
+        elif len(members) > 1:
             for backend in members:
-                backend.groups.remove(group)
+                backend.orders.pop()
         return group
 
     def wants_priority(self, backend: Backend) -> bool:
@@ -287,8 +285,8 @@ class Fleet:
             pool.in_flight += 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, 1)
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
 
     def give_back(self, lease: Lease) -> None:
         backend = lease.backend
@@ -301,15 +299,15 @@ class Fleet:
             pool.in_flight -= 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, -1)
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
 
     def prefilled(self, lease: Lease) -> None:
         """Its answer has begun."""
         if lease.room is not None:
             lease.room.prefilled(lease)
-            for group in lease.backend.groups:
-                group.changed(lease.backend)
+            for order in lease.backend.orders:
+                order.changed(lease.backend)
 
     def _count_emergency(self, backend: Backend, by: int) -> None:
         backend.in_flight_emergency += by
@@ -368,8 +366,8 @@ class Fleet:
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
     def _measure_of(self, backend: Backend) -> None:
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
         if backend.home is not None:
             self._measure(backend.home)
 
@@ -386,7 +384,7 @@ class Fleet:
         self._orders.clear()
         self.version += 1
         for backend in self._backends.values():
-            backend.groups = []
+            backend.orders = []
 
 
 def _slots_used(backend: Backend) -> int:

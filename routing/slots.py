@@ -246,8 +246,10 @@ class Slots:
             for line in list(self._queue.lines()):
                 assert isinstance(line, Line)
                 yield from self._without_backend(line, now)
+        keeps = self.tokens.keeps
         for pool in self._fleet.pools.values():
-            self.tokens.ask_anew(pool.name)
+            if keeps:
+                self.tokens.ask_anew(pool.name)
             if self._has_slot_for_any(pool) and (open_lines := self._lines_of(pool)):
                 yield from self._of_pool(pool, open_lines, now)
 
