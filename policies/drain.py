@@ -54,10 +54,14 @@ def finished(drain: Drain, now: float, cost: float, rules: DrainRules) -> Drain:
     total, requests, seconds, at, samples = drain
     if at == -inf:
         return Drain(at=now)
-    kept, elapsed = _decay(at, now, rules)
     if now > at:
+        constant = rules.time_constant_seconds
+        kept = exp((at - now) / constant)
+        total *= kept
+        requests *= kept
+        seconds = seconds * kept + constant * (1.0 - kept)
         at = now
-    return Drain(total * kept + cost, requests * kept + 1.0, seconds * kept + elapsed, at, samples + 1)
+    return Drain(total + cost, requests + 1.0, seconds, at, samples + 1)
 
 
 def cost_per_second(drain: Drain, now: float, rules: DrainRules) -> float | None:
@@ -87,13 +91,7 @@ def retry_after_seconds(predicted_wait: float, budget_seconds: float, draw: floa
 def _rate(amount: float, drain: Drain, now: float, rules: DrainRules) -> float | None:
     if drain.samples < rules.min_samples:
         return None
-    kept, elapsed = _decay(drain.at, now, rules)
-    seconds = drain.seconds * kept + elapsed
-    return amount * kept / seconds if seconds > 0.0 else None
-
-
-def _decay(at: float, now: float, rules: DrainRules) -> tuple[float, float]:
-    """What is left of an old sum's weight, and how much weighted time has passed."""
     constant = rules.time_constant_seconds
-    kept = exp((at - now) / constant) if now > at else 1.0
-    return kept, constant * (1.0 - kept)
+    kept = exp(-max(now - drain.at, 0.0) / constant)
+    seconds = drain.seconds * kept + constant * (1.0 - kept)
+    return amount * kept / seconds if seconds > 0.0 else None

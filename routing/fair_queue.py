@@ -70,6 +70,8 @@ class FairQueue(Generic[T]):
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
         line.waiting += 1
+        if tag.deadline != inf:
+            line.deadlines += 1
         self._turn = turn = self._turn + 1
         flow = (lane, tag.tenant, tag.business)
         deadline = due(tag.deadline, ticket.arrived, self._starving_seconds[rank])
@@ -190,9 +192,10 @@ class FairQueue(Generic[T]):
         return self._in_lane[RANK[lane]]
 
     def waiting_of_flow(self, tag: Tag) -> int:
-        flow = flow_key(tag)
+        flow = (tag.lane, tag.tenant, tag.business)
         node = self._tree.find(flow)
-        return self._express_of.get(flow, 0) + (node.waiting if node is not None else 0)
+        waiting = 0 if node is None else node.waiting
+        return waiting + self._express_of.get(flow, 0) if self._express_of else waiting
 
     def waiting_in_line(self, line: Hashable) -> int:
         found = self._lines.get(line)
@@ -200,6 +203,11 @@ class FairQueue(Generic[T]):
 
     def has_waiting(self, line: Hashable) -> bool:
         return line in self._lines
+
+    def has_deadline(self, line: Hashable) -> bool:
+        """Whether something with a deadline waits in it."""
+        found = self._lines.get(line)
+        return found is not None and found.deadlines > 0
 
     def tickets(self) -> list[T]:
         """All that wait, in the order in which they were pushed."""
@@ -303,9 +311,11 @@ class FairQueue(Generic[T]):
         return backlog
 
     def _leave(self, place: Place[T]) -> None:
-        line, rank, cost, leaf = place.line, place.rank, place.cost, place.leaf
+        line, rank, cost, leaf, ticket = place.line, place.rank, place.cost, place.leaf, place.ticket
         place.alive = False
-        del self._places[place.ticket.id]
+        if ticket.tag.deadline != inf:
+            line.deadlines -= 1
+        del self._places[ticket.id]
         del place.ticket  # entries that are dropped later must not keep it
         self._in_lane[rank] -= 1
         if not self._in_lane[rank]:
@@ -348,7 +358,8 @@ class FairQueue(Generic[T]):
     def _next_of_line(self, line: Line, lanes: Container[Lane] | None) -> T | None:
         """As for many lines, without what it takes to compare them."""
         next_lane: Backlog | None = None
-        for rank, lane in enumerate(line.lanes):
+        for rank in _RANKS:
+            lane = line.lanes[rank]
             if (
                 lane is not None
                 and (lanes is None or _LANES[rank] in lanes)

@@ -148,11 +148,13 @@ class Node:
 class Line:
     """All that waits for the same model on the same pools. Ranks are those of the lanes."""
 
-    __slots__ = ("express", "key", "lanes", "quiet_until", "unserved", "waiting")
+    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "unserved", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.waiting = 0
+        self.deadlines = 0
+        """How many of these have one."""
         self.lanes: list[Backlog | None] = [None, None, None, None]
         self.express: list[Requests | None] = [None, None, None, None]
         """Outside the tree: emergencies, and requests that go before everybody because they have waited once."""

@@ -157,6 +157,8 @@ class Group:
 
     def has_usable(self, tried: Sequence[Backend]) -> bool:
         """Whether one of them may be used now, be it full."""
+        if not tried and not self.members[0].is_blocked:
+            return True
         return any(not backend.is_blocked and backend not in tried for backend in self.members)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from policies.absence import AbsenceRules
+from policies.absence import PRESENT, AbsenceRules
 from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.emergency import ReserveRules
@@ -141,11 +141,8 @@ class Router:
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         line = Line(model, tag.pools, tag.backend)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
-        if tag.lane is EMERGENCY:
-            is_first = not queue.waiting_in_lane(EMERGENCY)
-        else:
-            is_first = not queue.has_waiting(line)
-        choice = self.slots.choose(line, tag, (), now, not is_first)
+        others_wait = queue.waiting_in_lane(EMERGENCY) > 0 if tag.lane is EMERGENCY else queue.has_waiting(line)
+        choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
             lease = self._lease(choice, line, tag, intent, 0.0, now)
@@ -182,11 +179,11 @@ class Router:
                 continue
             if choice is Refusal.DEADLINE:
                 self.waited_in_vain(ticket, now)
-            if choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not BATCH:
-                ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
-                self.queue.push(ticket, now)
-            else:
-                grants.append((ticket, choice))
+                if ticket.intent.relegate and ticket.tag.lane is not BATCH:
+                    ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
+                    self.queue.push(ticket, now)
+                    continue
+            grants.append((ticket, choice))
         return grants
 
     def waited_in_vain(self, ticket: Ticket, now: float) -> None:
@@ -365,7 +362,7 @@ class Router:
     def _lease(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, now: float
     ) -> Lease:
-        lease = Lease(backend, line, tag, intent, queue_seconds, not backend.is_present())
+        lease = Lease(backend, line, tag, intent, queue_seconds, backend.absence is not PRESENT)
         self.in_flight += 1
         self.fleet.take(lease, now)
         if tag.lane is EMERGENCY:

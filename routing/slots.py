@@ -69,6 +69,8 @@ class Slots:
         is_throughput = tag.lane in _THROUGHPUT
         if is_throughput and self._fleet.gathers:
             self._throughput_arrivals.arrived(now)
+        if others_wait and not self._queue.has_deadline(line):
+            return self.outlook(line, tried)  # no slot comes too late for them
         groups = self._fleet.groups(line.model, line.pools)
         realtime = len(groups) > 1 and is_realtime(
             tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
@@ -184,8 +186,9 @@ class Slots:
             return True
         if group is None:
             return False
+        pool = group.pool
         # Among its like nobody is a guest.
-        saturation = 0.0 if group.pool.role is home.pool.role else group.pool.saturation
+        saturation = 0.0 if pool.role is home.pool.role else pool.saturation
         return may_enter(place, saturation, realtime, self._pool_choice)
 
     def _first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
@@ -278,18 +281,10 @@ class Slots:
             tried = moved.tried if moved is not None else ()
             backend = None
             has_slot = self._has_slot(pool, tag)
-            if (
-                has_slot
-                and group is not None
-                and (
-                    place == 0
-                    or self.may_enter(
-                        place,
-                        groups,
-                        is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
-                    )
-                )
-            ):
+            realtime = place > 0 and is_realtime(
+                tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
+            )
+            if has_slot and group is not None and (place == 0 or self.may_enter(place, groups, realtime)):
                 backend = self._free(group, line, tag, tried)
                 if backend is None and pool.name == self._home(line):
                     self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
@@ -302,10 +297,11 @@ class Slots:
                 else:
                     open_lines.remove(line)
                 continue
-            service = 0.0
+            service, is_hopeless = 0.0, False
             if tag.deadline != inf:
                 service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
-            if moved is None and self._is_hopeless(tag, service, now):
+                is_hopeless = moved is None and self._is_hopeless(tag, service, now)
+            if is_hopeless:
                 # Too slow here. A guest may still be in time at home; at home its time is over.
                 if pool.name == self._home(line):
                     queue.remove(ticket)
@@ -337,7 +333,7 @@ class Slots:
     def _lines_of(self, pool: Pool) -> list[Line]:
         """Those of which somebody may come to this pool now."""
         queue, name = self._queue, pool.name
-        urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
+        urgent: bool | None = None
         found: list[Line] = []
         for line in queue.lines():
             assert isinstance(line, Line)
@@ -345,6 +341,8 @@ class Slots:
             if name == pools[0]:
                 found.append(line)
             elif name in pools:
+                if urgent is None:
+                    urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
                 groups = self._fleet.groups(line.model, pools)
                 if self.may_enter(pools.index(name), groups, urgent):
                     found.append(line)
