@@ -51,16 +51,17 @@ def backlog_began(drain: Drain, now: float, rules: DrainRules) -> Drain:
 
 def finished(drain: Drain, now: float, cost: float, rules: DrainRules) -> Drain:
     """One request ended while others waited. Without a `backlog_began` before it only its time is noted."""
-    if drain.at == -inf:
+    total, requests, seconds, at, samples = drain
+    if at == -inf:
         return Drain(at=now)
-    kept, elapsed = _decay(drain, now, rules)
-    return Drain(
-        drain.cost * kept + cost,
-        drain.requests * kept + 1.0,
-        drain.seconds * kept + elapsed,
-        max(now, drain.at),
-        drain.samples + 1,
-    )
+    if now > at:
+        constant = rules.time_constant_seconds
+        kept = exp((at - now) / constant)
+        total *= kept
+        requests *= kept
+        seconds = seconds * kept + constant * (1.0 - kept)
+        at = now
+    return Drain(total + cost, requests + 1.0, seconds, at, samples + 1)
 
 
 def cost_per_second(drain: Drain, now: float, rules: DrainRules) -> float | None:
@@ -90,13 +91,7 @@ def retry_after_seconds(predicted_wait: float, budget_seconds: float, draw: floa
 def _rate(amount: float, drain: Drain, now: float, rules: DrainRules) -> float | None:
     if drain.samples < rules.min_samples:
         return None
-    kept, elapsed = _decay(drain, now, rules)
-    seconds = drain.seconds * kept + elapsed
-    return amount * kept / seconds if seconds > 0.0 else None
-
-
-def _decay(drain: Drain, now: float, rules: DrainRules) -> tuple[float, float]:
-    """What is left of an old sum's weight, and how much weighted time has passed."""
     constant = rules.time_constant_seconds
     kept = exp(-max(now - drain.at, 0.0) / constant)
-    return kept, constant * (1.0 - kept)
+    seconds = drain.seconds * kept + constant * (1.0 - kept)
+    return amount * kept / seconds if seconds > 0.0 else None

@@ -37,19 +37,17 @@ def usable_slots(
     rules: ReserveRules,
 ) -> int:
     """`capacity` is the sum of the windows of the pool's usable backends; `in_flight` counts emergencies too. 0: none, never less."""
-    free = capacity - in_flight
-    if free <= 0:
-        return 0
+    free = max(0, capacity - in_flight)
     if lane is Lane.EMERGENCY:
         return free
-    reserve = rules.reserved_per_pool
-    half = capacity // 2
-    unused = (min(half, reserve)) - in_flight_emergency
-    if unused <= 0:
-        return free
-    if predicted_seconds <= rules.lending_seconds:
-        unused -= int(rules.lending_share * unused)
-    return free - unused if free > unused else 0
+    from_long, from_short = kept_slots(capacity, in_flight_emergency, rules)
+    return max(0, free - (from_short if predicted_seconds <= rules.lending_seconds else from_long))
+
+
+def kept_slots(capacity: int, in_flight_emergency: int, rules: ReserveRules) -> tuple[int, int]:
+    """How many free slots are kept from requests that take long, and from short ones: U, and what of it is not lent."""
+    unused = max(0, min(rules.reserved_per_pool, capacity // 2) - in_flight_emergency)
+    return unused, unused - int(rules.lending_share * unused)
 
 
 def lent_slots(capacity: int, in_flight: int, in_flight_emergency: int, rules: ReserveRules) -> int:

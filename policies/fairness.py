@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp2, inf
 
+from policies.members import BATCH, INTERACTIVE, STANDARD
 from policies.terms import Lane
 
 
@@ -86,18 +87,18 @@ def caught_up(service: float, virtual_time: float, seconds: float, rules: Fairne
     return virtual_time - (virtual_time - service) * exp2(-max(seconds, 0.0) / rules.half_life_seconds)
 
 
-def due(deadline: float, arrived: float, lane: Lane, rules: FairnessRules) -> float:
+def due(deadline: float, arrived: float, starving_seconds: float) -> float:
     """Where a request stands in its flow. Without a deadline it is due when it would starve, so that later ones with one cannot pass it for ever."""
-    return deadline if deadline != inf else arrived + starving_seconds(lane, rules)
+    return deadline if deadline != inf else arrived + starving_seconds
 
 
 def starving_seconds(lane: Lane, rules: FairnessRules) -> float:
     """How long a flow may wait without being served. Infinite for emergencies, which wait for nobody else."""
-    if lane is Lane.INTERACTIVE:
+    if lane is INTERACTIVE:
         return rules.interactive_starving_seconds
-    if lane is Lane.STANDARD:
+    if lane is STANDARD:
         return rules.standard_starving_seconds
-    return rules.batch_starving_seconds if lane is Lane.BATCH else inf
+    return rules.batch_starving_seconds if lane is BATCH else inf
 
 
 def is_starving(unserved_seconds: float, lane: Lane, rules: FairnessRules) -> bool:

@@ -87,6 +87,7 @@ class LengthRules:
 PARTS = ("wide", "accented", "letters", "digits", "marks", "template", "tools", "images", "audio")
 _START_VARIANCES = (0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.5, 1.0, 1.0)
 """Between tokenizers a character's price differs by a third; a picture's by more than its own."""
+_SHORT, _MEDIUM, _LONG = LengthClass.SHORT, LengthClass.MEDIUM, LengthClass.LONG
 _LEAST_SCALE = 1 / 32
 _GREATEST_SCALE = 32.0
 
@@ -170,8 +171,8 @@ def corrected(correction: Correction, size: TextSize, prompt_tokens: float, rule
 
 def length_class(tokens: float, rules: LengthRules) -> LengthClass:
     if tokens < rules.short_below:
-        return LengthClass.SHORT
-    return LengthClass.LONG if tokens > rules.long_above else LengthClass.MEDIUM
+        return _SHORT
+    return _LONG if tokens > rules.long_above else _MEDIUM
 
 
 def _start_tokens(size: TextSize, rates: StartRates) -> tuple[float, ...]:

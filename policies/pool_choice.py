@@ -27,6 +27,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from policies.members import EMERGENCY, INTERACTIVE
 from policies.terms import Lane, PoolName
 
 
@@ -55,7 +56,7 @@ class PoolFacts(NamedTuple):
 
 def is_realtime(lane: Lane, prompt_tokens: float, output_tokens: float, rules: PoolChoiceRules) -> bool:
     return (
-        (lane is Lane.INTERACTIVE or lane is Lane.EMERGENCY)
+        (lane is INTERACTIVE or lane is EMERGENCY)
         and prompt_tokens <= rules.long_prompt_tokens
         and output_tokens <= rules.long_output_tokens
     )

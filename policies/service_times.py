@@ -38,20 +38,22 @@ UNSEEN = ServiceTime()
 
 
 def after_service(known: ServiceTime, seconds: float, rules: ServiceTimeRules) -> ServiceTime:
-    samples = known.samples + 1
+    mean, deviation, samples = known
+    if samples == 0:
+        return ServiceTime(seconds, 0.0, 1)
+    samples += 1
     gain = 1.0 / samples
     if gain < rules.least_gain:
         gain = rules.least_gain
-    error = seconds - known.mean
-    if samples == 1:
-        return ServiceTime(seconds, 0.0, 1)
-    return ServiceTime(
-        known.mean + gain * error, known.deviation + gain * (abs(error) - known.deviation), samples
-    )
+    error = seconds - mean
+    return ServiceTime(mean + gain * error, deviation + gain * (abs(error) - deviation), samples)
 
 
 def predicted_seconds(known: ServiceTime, k: float, unknown: float, rules: ServiceTimeRules) -> float:
     """`unknown` is what too few samples count as: 0 where that must not refuse anybody, infinity where it must not promise anything."""
     if known.samples < rules.min_samples:
         return unknown
-    return max(known.mean + k * known.deviation, 0.0)
+    seconds = known.mean + k * known.deviation
+    if seconds < 0.0:
+        return 0.0
+    return seconds

@@ -105,19 +105,22 @@ def sampled(window: Window, service_seconds: float, in_flight: int, now: float, 
     if rules.min == rules.max:
         return window
     limit, since, samples, load, total, squares, cap, control = window
-    seconds = min(service_seconds, cap)
+    if service_seconds > cap:
+        service_seconds = cap
     # Two services: the samples of the first were sent under the window before.
-    interval = max(INTERVAL_SECONDS, 2.0 * control.mean_seconds)
+    interval = 2.0 * control.mean_seconds
+    if interval < INTERVAL_SECONDS:
+        interval = INTERVAL_SECONDS
     elapsed = now - since
     # What was gathered before a long silence says nothing of the engine today.
     if since == inf or elapsed > 2.0 * FEW_SAMPLES_INTERVALS * interval:
-        return Window(limit, now, 1, in_flight, seconds, seconds * seconds, cap, control)
-    samples, load, total, squares = (
-        samples + 1,
-        load + in_flight,
-        total + seconds,
-        squares + seconds * seconds,
-    )
+        return Window(
+            limit, now, 1, in_flight, service_seconds, service_seconds * service_seconds, cap, control
+        )
+    samples += 1
+    load += in_flight
+    total += service_seconds
+    squares += service_seconds * service_seconds
     gathered = Window(limit, since, samples, load, total, squares, cap, control)
     if elapsed < interval or samples < FEW_SAMPLES:
         return gathered

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from policies.cost import weighted_tokens
 from policies.lengths import TextSize
+from policies.members import GOOD
 from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, TicketId, Verdict
 from routing.fleet import Backend
 from routing.token_room import TokenRoom
@@ -125,8 +126,11 @@ class Lease:
         """Weighted tokens that the request really took, where the engine said so; else as far as it got."""
         if self.usage is not None:
             prompt, completion, cached = self.usage
-            return max(1.0, weighted_tokens(prompt, cached, completion))
-        if self.verdict is Verdict.GOOD:
+            cost = weighted_tokens(prompt, cached, completion)
+            if cost < 1.0:
+                return 1.0
+            return cost
+        if self.verdict is GOOD:
             return self.tag.cost
         if not self.service_seconds:
             return 0.0

@@ -54,7 +54,7 @@ class Charges:
                 if each.is_started:
                     self._tree.gathered(flow, each.weight, each.before, each.last, each.largest, each.at)
                 else:
-                    self._tree.corrected(flow, each.weight, each.last, each.at)
+                    self._tree.trued_up(flow, each.weight, each.last, each.at)
 
     def _of(self, tag: Tag, now: float) -> _Owed:
         if now >= self._post_at:

@@ -97,9 +97,6 @@ class Flows:
         """Nothing of the flow waits any longer."""
         self._idle[flow] = leaf
 
-    def started(self, tag: Tag, now: float) -> None:
-        self.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
-
     def gathered(
         self, flow: FlowKey, weight: float, before: float, last: float, largest: float, now: float
     ) -> None:
@@ -111,14 +108,10 @@ class Flows:
             if not leaf.waiting:
                 self._idle.move_to_end(flow)
 
-    def trued_up(self, tag: Tag, difference_cost: float, now: float, turn: int) -> int:
-        """`turn` is the last that was used; returns the last used now."""
-        return self.corrected(flow_key(tag), tag.weight, difference_cost, now, turn)
-
-    def corrected(
+    def trued_up(
         self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0
     ) -> int:
-        """The same; without a `turn` where nothing waits."""
+        """`turn` is the last that was used, nothing where nothing waits; returns the last used now."""
         rank = _RANK_OF[flow[0]]
         if rank == 0:
             return turn

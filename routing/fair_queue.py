@@ -70,11 +70,11 @@ class FairQueue(Generic[T]):
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
         line.waiting += 1
+        if tag.deadline != inf:
+            line.deadlines += 1
         self._turn = turn = self._turn + 1
         flow = (lane, tag.tenant, tag.business)
-        deadline = tag.deadline
-        if deadline == inf:
-            deadline = due(deadline, ticket.arrived, lane, self.rules)
+        deadline = due(tag.deadline, ticket.arrived, self._starving_seconds[rank])
         leaf: Backlog | None = None
         queue: Requests
         if rank and not first:
@@ -125,12 +125,12 @@ class FairQueue(Generic[T]):
             flow = self._starving(found, now, lanes)
             if flow is not None:
                 return self._first_of([flow])
+        if len(found) == 1:
+            return self._next_of_line(found[0], lanes)
         rank = self._next_lane(found, lanes)
         if rank == 0:
             return None
         backlogs = [backlog for line in found if (backlog := line.lanes[rank]) is not None]
-        if len(backlogs) == 1:
-            return self._places[backlogs[0].first_child().first_child().first()[1]].ticket
         for _ in ("tenant", "business type"):
             best = backlogs[0].first_child()
             for backlog in backlogs:
@@ -161,14 +161,15 @@ class FairQueue(Generic[T]):
         """A request started without waiting."""
         self._started += 1
         if self._places:
-            self._tree.started(tag, now)
+            self._tree.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
         else:
             self._charges.started(tag, now)
 
     def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
         """What a request has consumed beyond what was charged for it so far; negative where it is less."""
         if self._places:
-            self._turn = self._tree.trued_up(tag, difference_cost, now, self._turn)
+            flow = (tag.lane, tag.tenant, tag.business)
+            self._turn = self._tree.trued_up(flow, tag.weight, difference_cost, now, self._turn)
         else:
             self._charges.trued_up(tag, difference_cost, now)
 
@@ -191,9 +192,10 @@ class FairQueue(Generic[T]):
         return self._in_lane[RANK[lane]]
 
     def waiting_of_flow(self, tag: Tag) -> int:
-        flow = flow_key(tag)
+        flow = (tag.lane, tag.tenant, tag.business)
         node = self._tree.find(flow)
-        return self._express_of.get(flow, 0) + (node.waiting if node is not None else 0)
+        waiting = 0 if node is None else node.waiting
+        return waiting + self._express_of.get(flow, 0) if self._express_of else waiting
 
     def waiting_in_line(self, line: Hashable) -> int:
         found = self._lines.get(line)
@@ -203,9 +205,11 @@ class FairQueue(Generic[T]):
         return line in self._lines
 
     def has_waiting_in_lane(self, line: Hashable, lane: Lane) -> bool:
-        found = self._lines.get(line)
-        rank = RANK[lane]
-        return found is not None and (found.lanes[rank] is not None or found.express[rank] is not None)
+        return (found := self._lines.get(line)) is not None and found.has(RANK[lane])
+
+    def has_deadline(self, line: Hashable) -> bool:
+        """Whether something with a deadline waits in it."""
+        return (found := self._lines.get(line)) is not None and found.deadlines > 0
 
     def tickets(self) -> list[T]:
         """All that wait, in the order in which they were pushed."""
@@ -309,9 +313,11 @@ class FairQueue(Generic[T]):
         return backlog
 
     def _leave(self, place: Place[T]) -> None:
-        line, rank, cost, leaf = place.line, place.rank, place.cost, place.leaf
+        line, rank, cost, leaf, ticket = place.line, place.rank, place.cost, place.leaf, place.ticket
         place.alive = False
-        del self._places[place.ticket.id]
+        if ticket.tag.deadline != inf:
+            line.deadlines -= 1
+        del self._places[ticket.id]
         del place.ticket  # entries that are dropped later must not keep it
         self._in_lane[rank] -= 1
         if not self._in_lane[rank]:
@@ -350,6 +356,21 @@ class FairQueue(Generic[T]):
     def _first_of(self, queues: Sequence[Requests]) -> T:
         first = queues[0].first() if len(queues) == 1 else min([queue.first() for queue in queues])
         return self._places[first[1]].ticket
+
+    def _next_of_line(self, line: Line, lanes: Container[Lane] | None) -> T | None:
+        """As for many lines, without what it takes to compare them."""
+        next_lane: Backlog | None = None
+        for rank in _RANKS:
+            lane = line.lanes[rank]
+            if (
+                lane is not None
+                and (lanes is None or _LANES[rank] in lanes)
+                and (next_lane is None or comes_before(lane.node, next_lane.node))
+            ):
+                next_lane = lane
+        if next_lane is None:
+            return None
+        return self._places[next_lane.first_child().first_child().first()[1]].ticket
 
     def _next_lane(self, lines: list[Line], lanes: Container[Lane] | None) -> int:
         """The rank of the lane that is next in the tree, 0 if there is none."""

@@ -2,9 +2,10 @@
 
 A `Node` is a group of lanes, a lane, a tenant or a flow. Its service counter is one for all lines. A `Backlog` is a node's part on one line: a heap of its
 children's backlogs or, at a flow, of its requests; it exists only while something waits there.
-How the heaps stay right: an entry of a child carries the counter of the time when it was pushed and the child's `turn`. Counters that grew since are
-corrected when the entry comes to the top; one that fell (`sank`) is pushed anew with a new turn, which makes the old entry void. What is void is
-dropped at the top, and all of it when a heap has grown to `_SLACK` times what is valid. So every operation is O(log n) amortised.
+How the heaps stay right: an entry of a child carries the counter of the time when it was pushed (`key`) and the child's `turn`. Counters that grew
+since are corrected when the entry comes to the top, so a refund of what was charged since costs the heap nothing; one that fell below its entry
+(`sank`) is pushed anew with a new turn, which makes the old entry void. What is void is dropped at the top, and all of it when a heap has grown
+to `_SLACK` times what is valid. So every operation is O(log n) amortised.
 """
 
 from __future__ import annotations
@@ -133,11 +134,13 @@ class Node:
             if not node.waiting and node.service > parent.virtual_time:
                 node.rest(parent.virtual_time, now, rules)
                 node.at = now
-            node.service = charged(node.service, difference, node.weight)
+            # As `charged` has it; a call at each level of each request is too dear.
+            service = node.service = node.service + difference / node.weight
             if difference < 0.0:
                 for backlog in node.lines.values():
-                    turn += 1
-                    backlog.sank(turn)
+                    if service < backlog.key:
+                        turn += 1
+                        backlog.sank(turn)
             node, parent = parent, parent.parent
         return turn
 
@@ -145,11 +148,13 @@ class Node:
 class Line:
     """All that waits for the same model on the same pools. Ranks are those of the lanes."""
 
-    __slots__ = ("express", "key", "lanes", "quiet_until", "unserved", "waiting")
+    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "unserved", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.waiting = 0
+        self.deadlines = 0
+        """How many of these have one."""
         self.lanes: list[Backlog | None] = [None, None, None, None]
         self.express: list[Requests | None] = [None, None, None, None]
         """Outside the tree: emergencies, and requests that go before everybody because they have waited once."""
@@ -157,6 +162,9 @@ class Line:
         """For each lane its flows, the one that was not served for longest first."""
         self.quiet_until = inf
         """Nobody starves before."""
+
+    def has(self, rank: int) -> bool:
+        return self.lanes[rank] is not None or self.express[rank] is not None
 
     def longest_unserved(self, rank: int) -> Backlog | None:
         heap = self.unserved[rank]
@@ -222,7 +230,7 @@ class Requests:
 class Backlog(Requests):
     """A node's part of one line."""
 
-    __slots__ = ("children", "node", "parent", "since", "turn")
+    __slots__ = ("children", "key", "node", "parent", "since", "turn")
 
     def __init__(self, node: Node, parent: Backlog | None, since: float) -> None:
         self.members = 0
@@ -231,35 +239,42 @@ class Backlog(Requests):
         self.parent = parent
         self.children: list[tuple[float, int, Backlog]] = []
         self.turn = VOID
+        self.key = -inf
+        """Of its valid entry in its parent's heap, never above its counter; lanes have none."""
         self.since = since
         """When it was last served, or began to wait."""
 
     def first_child(self) -> Backlog:
         heap = self.children
         while True:
-            service, turn, child = heap[0]
+            key, turn, child = heap[0]
             if child.turn != turn:
                 heappop(heap)
-            elif service == child.node.service:
+                continue
+            service = child.node.service
+            if service == key:
                 return child
-            else:
-                heapreplace(heap, (child.node.service, turn, child))
+            child.key = service
+            heapreplace(heap, (service, turn, child))
 
     def joins(self, turn: int) -> None:
         """It has something waiting now: its parent's heap is to know."""
         parent = self.parent
         assert parent is not None, "lanes are in no heap"
-        self.turn = turn
         parent.members += 1
-        heappush(parent.children, (self.node.service, turn, self))
+        self._enters(parent, turn)
 
     def sank(self, turn: int) -> None:
-        """Its node's counter fell."""
+        """Its node's counter fell below its entry."""
         parent = self.parent
-        if parent is not None:
-            self.turn = turn
-            heappush(parent.children, (self.node.service, turn, self))
-            parent.sweep_children()
+        assert parent is not None
+        self._enters(parent, turn)
+        parent.sweep_children()
+
+    def _enters(self, parent: Backlog, turn: int) -> None:
+        self.turn = turn
+        key = self.key = self.node.service
+        heappush(parent.children, (key, turn, self))
 
     def sweep_children(self) -> None:
         heap = self.children

@@ -21,8 +21,9 @@ from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
 from policies.least_time import load_key
+from policies.members import EMERGENCY
 from policies.pool_choice import PoolFacts, PoolRole
-from policies.terms import BackendId, Lane, PoolName
+from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import Capacity
 from routing.idle_order import IdleOrder
@@ -67,8 +68,8 @@ class Pool:
         "gathering",
         "in_flight",
         "in_flight_emergency",
+        "kept_slots",
         "name",
-        "open_slots",
         "role",
     )
 
@@ -81,7 +82,7 @@ class Pool:
         self.capacity = 0.0
         self.in_flight = 0
         self.in_flight_emergency = 0
-        self.open_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
+        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
 
     @property
     def saturation(self) -> float:
@@ -94,12 +95,12 @@ class Backend(Capacity):
         "absences",
         "dialect",
         "flags",
-        "groups",
         "home",
         "id",
         "in_flight_emergency",
         "is_blocked",
         "models",
+        "orders",
         "pool",
         "probe_failures",
         "report",
@@ -118,7 +119,8 @@ class Backend(Capacity):
         self.is_blocked = False
         """Absent, and its time is not over."""
         self.probe_failures = 0
-        self.groups: list[Group] = []
+        self.orders: list[IdleOrder[Backend]] = []
+        """Of the groups it is in, to be told when its load changes."""
         self.home: Pool | None = None
         """Its pool; None once it is retired, for its slots are nobody's any more."""
         self.dialect = Dialect.UNKNOWN
@@ -142,12 +144,9 @@ class Group:
         self.pool = pool
         self.members = members
         self._order = IdleOrder(_key_of, members) if len(members) > 1 else None
-        for backend in members:
-            backend.groups.append(self)
-
-    def changed(self, backend: Backend) -> None:
         if self._order is not None:
-            self._order.changed(backend)
+            for backend in members:
+                backend.orders.append(self._order)
 
     def best(self, tried: Collection[Backend]) -> Backend | None:
         """The one with a free slot that answers soonest; it may lack the tokens."""
@@ -158,6 +157,8 @@ class Group:
 
     def has_usable(self, tried: Sequence[Backend]) -> bool:
         """Whether one of them may be used now, be it full."""
+        if not tried and not self.members[0].is_blocked:
+            return True
         return any(not backend.is_blocked and backend not in tried for backend in self.members)
 
 
@@ -209,7 +210,7 @@ class Fleet:
         for pool in self.pools.values():
             pool.backends = []
         for backend in retired:
-            backend.groups = []
+            backend.orders = []
             backend.home = None
         for id, backend_plan in wanted.items():
             backend = kept.get(id) or Backend(backend_plan)
@@ -262,9 +263,9 @@ class Fleet:
         # A name that no engine has told is a client's string: keeping it would let clients grow the table.
         if not model or self.is_told(model):
             self._groups[name, model] = group
-        else:
+        elif len(members) > 1:
             for backend in members:
-                backend.groups.remove(group)
+                backend.orders.pop()
         return group
 
     def wants_priority(self, backend: Backend) -> bool:
@@ -284,11 +285,10 @@ class Fleet:
             room.hold(lease, now)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
-            pool.open_slots = None
-        if lease.tag.lane is Lane.EMERGENCY:
+        if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, 1)
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
 
     def give_back(self, lease: Lease) -> None:
         backend = lease.backend
@@ -299,24 +299,23 @@ class Fleet:
             lease.room.release(lease)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
-            pool.open_slots = None
-        if lease.tag.lane is Lane.EMERGENCY:
+        if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, -1)
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
 
     def prefilled(self, lease: Lease, now: float) -> None:
         """Its answer has begun."""
         if lease.room is not None:
             lease.room.prefilled(lease, now)
-            for group in lease.backend.groups:
-                group.changed(lease.backend)
+            for order in lease.backend.orders:
+                order.changed(lease.backend)
 
     def _count_emergency(self, backend: Backend, by: int) -> None:
         backend.in_flight_emergency += by
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
-            backend.home.open_slots = None
+            backend.home.kept_slots = None
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
@@ -369,8 +368,8 @@ class Fleet:
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
     def _measure_of(self, backend: Backend) -> None:
-        for group in backend.groups:
-            group.changed(backend)
+        for order in backend.orders:
+            order.changed(backend)
         if backend.home is not None:
             self._measure(backend.home)
 
@@ -380,14 +379,14 @@ class Fleet:
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
-        pool.open_slots = None
+        pool.kept_slots = None
 
     def _forget_groups(self) -> None:
         self._groups.clear()
         self._orders.clear()
         self.version += 1
         for backend in self._backends.values():
-            backend.groups = []
+            backend.orders = []
 
 
 def _slots_used(backend: Backend) -> int:

@@ -17,11 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from policies.absence import AbsenceRules
+from policies.absence import PRESENT, AbsenceRules
 from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.emergency import ReserveRules
 from policies.fairness import FairnessRules, QueueBound
+from policies.members import BACKPRESSURE, BATCH, EMERGENCY, GOOD, QUEUE_FULL
 from policies.overload import OverloadRules
 from policies.pool_choice import PoolFacts
 from policies.preemption import PreemptionRules
@@ -142,11 +143,10 @@ class Router:
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         line = Line(model, tag.pools, tag.backend)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
-        if tag.lane is Lane.EMERGENCY:
-            is_first = not queue.waiting_in_lane(Lane.EMERGENCY)
-        else:
-            is_first = not queue.has_waiting(line)
-        choice = self.slots.choose(line, tag, (), now, not is_first)
+        others_wait = (
+            queue.waiting_in_lane(EMERGENCY) > 0 if tag.lane is EMERGENCY else queue.has_waiting(line)
+        )
+        choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
             lease = self._lease(choice, line, tag, intent, 0.0, now)
@@ -155,7 +155,7 @@ class Router:
             elif lease.charged:
                 queue.charge(tag, now)
             return lease
-        if choice is not Refusal.QUEUE_FULL:
+        if choice is not QUEUE_FULL:
             return choice
         wait = self.admission.predicted_wait_seconds(tag, now)
         objection = self.admission.objection(line, tag, wait, now)
@@ -184,11 +184,11 @@ class Router:
                 continue
             if choice is Refusal.DEADLINE:
                 self.admission.waited(ticket, False, now)
-            if choice is Refusal.DEADLINE and ticket.intent.relegate and ticket.tag.lane is not Lane.BATCH:
-                ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
-                self.queue.push(ticket, now)
-            else:
-                grants.append((ticket, choice))
+                if ticket.intent.relegate and ticket.tag.lane is not BATCH:
+                    ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
+                    self.queue.push(ticket, now)
+                    continue
+            grants.append((ticket, choice))
         return grants
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -209,14 +209,14 @@ class Router:
         tried = [*lease.tried, lease.backend]
         self.fleet.pass_time(now)
         choice = self.slots.choose(lease.line, lease.tag, tried, now)
-        if not isinstance(choice, Backend) and choice is not Refusal.QUEUE_FULL:
+        if not isinstance(choice, Backend) and choice is not QUEUE_FULL:
             return False
         budget = self.rules.retry_budget
         if not self._second_tries.afford(lease, self._arrived, self.in_flight, now, budget):
             self.counts.retries_over_budget += 1
             return False
         self._arrived = 0
-        if verdict is Verdict.BACKPRESSURE:
+        if verdict is BACKPRESSURE:
             self.fleet.pushed_back(lease.backend, now)
         self._step_aside(lease, now)
         lease.tried = tried
@@ -259,14 +259,14 @@ class Router:
         if lease.has_moved:
             self._second_tries.ended(lease)
             self.preemption.settled(lease, now)
-        is_good = lease.verdict is Verdict.GOOD
+        is_good = lease.verdict is GOOD
         if lease.ticket is not None:
             self.queue.remove(lease.ticket)
         else:
             seconds = lease.service_seconds if is_good else 0.0
             if seconds and backend.adaptive is not None:
                 fleet.served(lease, now)
-            elif lease.verdict is Verdict.BACKPRESSURE:
+            elif lease.verdict is BACKPRESSURE:
                 fleet.pushed_back(backend, now)
             fleet.give_back(lease)
             # A request that was running when its backend went absent proves nothing by ending well.
@@ -363,10 +363,10 @@ class Router:
     def _lease(
         self, backend: Backend, line: Line, tag: Tag, intent: Intent, queue_seconds: float, now: float
     ) -> Lease:
-        lease = Lease(backend, line, tag, intent, queue_seconds, not backend.is_present())
+        lease = Lease(backend, line, tag, intent, queue_seconds, backend.absence is not PRESENT)
         self.in_flight += 1
         self.fleet.take(lease, now)
-        if tag.lane is Lane.EMERGENCY:
+        if tag.lane is EMERGENCY:
             lease.charged = 0.0  # outside of all shares
         return lease
 
@@ -395,4 +395,4 @@ class Router:
 
     def _relegated(self, tag: Tag) -> Tag:
         self.counts.relegated += 1
-        return tag._replace(lane=Lane.BATCH, target_seconds=inf, deadline=inf)
+        return tag._replace(lane=BATCH, target_seconds=inf, deadline=inf)

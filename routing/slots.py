@@ -12,8 +12,9 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from math import inf
 
-from policies.emergency import ReserveRules, usable_slots
+from policies.emergency import ReserveRules, kept_slots
 from policies.gathering import group_size, hold_seconds
+from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
 from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
 from policies.shedding import SheddingRules, hopeless
 from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
@@ -27,9 +28,9 @@ from routing.token_choice import TokenChoice
 
 MAX_SPILLS = 1024
 _DISPATCH_DEVIATIONS = 1.0
-_THROUGHPUT = (Lane.STANDARD, Lane.BATCH)
-_URGENT = (Lane.EMERGENCY, Lane.INTERACTIVE)
-_EMERGENCY = (Lane.EMERGENCY,)
+_THROUGHPUT = (STANDARD, BATCH)
+_URGENT = (EMERGENCY, INTERACTIVE)
+_EMERGENCIES = (EMERGENCY,)
 _NO_SPILL = (0, -inf)
 
 Choice = Backend | Refusal
@@ -68,6 +69,8 @@ class Slots:
         is_throughput = tag.lane in _THROUGHPUT
         if is_throughput and self._fleet.gathers:
             self._throughput_arrivals.arrived(now)
+        if others_wait and not self._queue.has_deadline(line):
+            return self.outlook(line, tried)  # no slot comes too late for them
         groups = self._fleet.groups(line.model, line.pools)
         realtime = len(groups) > 1 and is_realtime(
             tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
@@ -107,7 +110,7 @@ class Slots:
         groups = fleet.groups(line.model, line.pools)
         for group in groups:
             if group is not None and self._is_usable(group, line, tried):
-                return Refusal.QUEUE_FULL
+                return QUEUE_FULL
         is_served = any(group is not None for group in groups) or not line.model or fleet.serving(line.model)
         return Refusal.NO_BACKEND if is_served else Refusal.UNKNOWN_MODEL
 
@@ -155,11 +158,11 @@ class Slots:
     def _has_slot(self, pool: Pool, tag: Tag) -> bool:
         """Whether the pool as a whole has one that this request may take."""
         free = pool.capacity - pool.in_flight
-        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is Lane.EMERGENCY:
+        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is EMERGENCY:
             return free > 0.0
-        for_long, for_short = pool.open_slots or self._open_slots(pool)
-        if for_long or not for_short:
-            return for_long > 0
+        from_long, from_short = pool.kept_slots or self._kept_slots(pool)
+        if free > from_long or free <= from_short:
+            return free > from_long
         seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
         return seconds <= self._reserve.lending_seconds
 
@@ -168,17 +171,13 @@ class Slots:
         free = pool.capacity - pool.in_flight
         if free <= 0.0 or free > self._reserve.reserved_per_pool:
             return free > 0.0
-        return (pool.open_slots or self._open_slots(pool))[1] > 0 or self._queue.waiting_in_lane(
-            Lane.EMERGENCY
-        ) > 0
+        from_short = (pool.kept_slots or self._kept_slots(pool))[1]
+        return free > from_short or self._queue.waiting_in_lane(EMERGENCY) > 0
 
-    def _open_slots(self, pool: Pool) -> tuple[int, int]:
-        """What the reserve leaves for requests that take long, and for short ones; worked out once for each change."""
-        capacity, in_flight, emergencies = int(pool.capacity), pool.in_flight, pool.in_flight_emergency
-        for_long = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, inf, self._reserve)
-        for_short = usable_slots(capacity, in_flight, emergencies, Lane.STANDARD, 0.0, self._reserve)
-        pool.open_slots = for_long, for_short
-        return pool.open_slots
+    def _kept_slots(self, pool: Pool) -> tuple[int, int]:
+        """What the reserve keeps from requests that take long, and from short ones; worked out once for each change."""
+        pool.kept_slots = kept_slots(int(pool.capacity), pool.in_flight_emergency, self._reserve)
+        return pool.kept_slots
 
     def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
         """Whether a request may take a free slot of the pool at `place` of its order."""
@@ -187,8 +186,9 @@ class Slots:
             return True
         if group is None:
             return False
+        pool = group.pool
         # Among its like nobody is a guest.
-        saturation = 0.0 if group.pool.role is home.pool.role else group.pool.saturation
+        saturation = 0.0 if pool.role is home.pool.role else pool.saturation
         return may_enter(place, saturation, realtime, self._pool_choice)
 
     def _first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
@@ -228,8 +228,7 @@ class Slots:
 
     def _count_spill(self, groups: Sequence[Group | None], place: int) -> None:
         """Where a pool that serves the model was preferred."""
-        home = next(group for group in groups if group is not None)
-        spilled_to = groups[place]
+        home, spilled_to = groups[0] or next(group for group in groups if group is not None), groups[place]
         if spilled_to is not None and spilled_to is not home:
             self._counts.spills[home.pool.name, spilled_to.pool.name] += 1
 
@@ -250,29 +249,28 @@ class Slots:
             for line in list(self._queue.lines()):
                 assert isinstance(line, Line)
                 yield from self._without_backend(line, now)
+        keeps = self.tokens.keeps
         for pool in self._fleet.pools.values():
-            yield from self._of_pool(pool, now)
+            if keeps:
+                self.tokens.ask_anew(pool.name)
+            if self._has_slot_for_any(pool) and (open_lines := self._lines_of(pool)):
+                yield from self._of_pool(pool, open_lines, now)
 
     def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """Heads that no backend is left for."""
         queue = self._queue
         while (ticket := queue.head((line,), now)) is not None:
             outlook = self.outlook(line, ticket.lease.tried if ticket.lease is not None else ())
-            if outlook is Refusal.QUEUE_FULL:
+            if outlook is QUEUE_FULL:
                 return
             queue.remove(ticket)
             yield ticket, outlook
 
-    def _of_pool(self, pool: Pool, now: float) -> Iterator[tuple[Ticket, Choice]]:
+    def _of_pool(self, pool: Pool, open_lines: list[Line], now: float) -> Iterator[tuple[Ticket, Choice]]:
+        """The pool has a slot for somebody of these lines."""
         queue = self._queue
-        self.tokens.ask_anew(pool.name)
-        open_lines: list[Line] | None = None
         lanes: tuple[Lane, ...] | None = None
-        while self._has_slot_for_any(pool):
-            if open_lines is None:
-                open_lines = self._lines_of(pool)
-            if not open_lines:
-                return
+        while open_lines:
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
@@ -283,34 +281,27 @@ class Slots:
             tried = moved.tried if moved is not None else ()
             backend = None
             has_slot = self._has_slot(pool, tag)
-            if (
-                has_slot
-                and group is not None
-                and (
-                    place == 0
-                    or self.may_enter(
-                        place,
-                        groups,
-                        is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice),
-                    )
-                )
-            ):
+            realtime = place > 0 and is_realtime(
+                tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
+            )
+            if has_slot and group is not None and (place == 0 or self.may_enter(place, groups, realtime)):
                 backend = self._free(group, line, tag, tried)
                 if backend is None and pool.name == self._home(line):
                     self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
             if backend is None:
                 if not has_slot:
                     # The rest is the emergencies'.
-                    if tag.lane is Lane.EMERGENCY or not queue.waiting_in_lane(Lane.EMERGENCY):
+                    if tag.lane is EMERGENCY or not queue.waiting_in_lane(EMERGENCY):
                         return
-                    lanes = _EMERGENCY
+                    lanes = _EMERGENCIES
                 else:
                     open_lines.remove(line)
                 continue
-            service = 0.0
+            service, is_hopeless = 0.0, False
             if tag.deadline != inf:
                 service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
-            if moved is None and self._is_hopeless(tag, service, now):
+                is_hopeless = moved is None and self._is_hopeless(tag, service, now)
+            if is_hopeless:
                 # Too slow here. A guest may still be in time at home; at home its time is over.
                 if pool.name == self._home(line):
                     queue.remove(ticket)
@@ -326,21 +317,23 @@ class Slots:
                         self._held[pool.name] = ticket.id
                         self._counts.holds[pool.name] += 1
                     lanes = _URGENT if lanes is None else lanes
-                    if lanes == _EMERGENCY:
+                    if lanes == _EMERGENCIES:
                         return
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
                     open_lines.remove(line)
-                continue
-            queue.take(ticket, now)
-            if place and moved is None:
-                self._count_spill(groups, place)
-            yield ticket, backend
+            else:
+                queue.take(ticket, now)
+                if place and moved is None:
+                    self._count_spill(groups, place)
+                yield ticket, backend
+            if not self._has_slot_for_any(pool):
+                return
 
     def _lines_of(self, pool: Pool) -> list[Line]:
         """Those of which somebody may come to this pool now."""
         queue, name = self._queue, pool.name
-        urgent = queue.has_express or queue.waiting_in_lane(Lane.INTERACTIVE) > 0
+        urgent: bool | None = None
         found: list[Line] = []
         for line in queue.lines():
             assert isinstance(line, Line)
@@ -348,6 +341,8 @@ class Slots:
             if name == pools[0]:
                 found.append(line)
             elif name in pools:
+                if urgent is None:
+                    urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
                 groups = self._fleet.groups(line.model, pools)
                 if self.may_enter(pools.index(name), groups, urgent):
                     found.append(line)

@@ -13,15 +13,17 @@ from math import inf
 from policies.cost import weighted_tokens
 from policies.emergency_budget import UNUSED_BUDGET, EmergencyBudget, EmergencyBudgetRules, claimed
 from policies.lengths import LengthRules, length_class
+from policies.members import EMERGENCY, INTERACTIVE
 from policies.outputs import OutputRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts, is_realtime, preference
-from policies.terms import Lane, LengthClass, PoolName, Tag
+from policies.terms import LengthClass, PoolName, Tag
 from routing.counts import Counts
 from routing.decision import Intent, Lease
 from routing.lengths import Lengths
 
 MAX_BUDGETS = 10_000
 MAX_ORDERS = 1_000
+_UNKNOWN = LengthClass.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ class Tagger:
         """`pools` is empty where no pool takes such a request."""
         rules = self.rules
         business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _ = intent
-        if lane is Lane.EMERGENCY and not self._grants(tenant, now, served_per_second):
-            lane = Lane.INTERACTIVE
+        if lane is EMERGENCY and not self._grants(tenant, now, served_per_second):
+            lane = INTERACTIVE
         prompt = output = output_p90 = 0.0
-        length = LengthClass.UNKNOWN
+        length = _UNKNOWN
         cost = 1.0
         if size is not None:
             prompt, output, output_p90 = self.lengths.arrived(model, business, size, max_tokens)

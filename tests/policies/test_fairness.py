@@ -75,8 +75,8 @@ def test_who_lags_behind_keeps_its_credit_at_first_and_loses_it_slowly(
 def test_a_request_without_a_deadline_is_due_before_later_ones_for_ever(
     arrived: float, later: float, lane: Lane
 ) -> None:
-    assert due(arrived + later, arrived, lane, RULES) == arrived + later
-    assert due(inf, arrived, lane, RULES) == arrived + starving_seconds(lane, RULES) < inf
+    assert due(arrived + later, arrived, starving_seconds(lane, RULES)) == arrived + later
+    assert due(inf, arrived, starving_seconds(lane, RULES)) == arrived + starving_seconds(lane, RULES) < inf
 
 
 def test_each_lane_starves_at_its_own_threshold() -> None:

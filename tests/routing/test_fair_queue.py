@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from policies.fairness import FairnessRules, QueueBound, due
+from policies.fairness import FairnessRules, QueueBound, due, starving_seconds
 from policies.lanes import RANK
 from policies.terms import Lane, Tag, TicketId
 from routing.fair_queue import FairQueue
@@ -154,7 +154,7 @@ class FairQueueMachine(RuleBasedStateMachine):
 
     @staticmethod
     def due(ticket: Waits) -> float:
-        return due(ticket.tag.deadline, ticket.arrived, ticket.tag.lane, RULES)
+        return due(ticket.tag.deadline, ticket.arrived, starving_seconds(ticket.tag.lane, RULES))
 
     @invariant()
     def counts_agree(self) -> None:
