@@ -143,9 +143,8 @@ class Router:
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         line = Line(model, tag.pools, tag.backend)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
-        others_wait = (
-            queue.waiting_in_lane(EMERGENCY) > 0 if tag.lane is EMERGENCY else queue.has_waiting(line)
-        )
+        is_emergency = tag.lane is EMERGENCY
+        others_wait = queue.waiting_in_lane(tag.lane) > 0 if is_emergency else queue.has_waiting(line)
         choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
