@@ -314,8 +314,15 @@ class Proxy:
         status, headers, body = refusal_answer(refused)
         record.request_id = record.request_id or _new_request_id()
         headers.append((b"x-request-id", record.request_id.encode()))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        if refused.reason is Refusal.BODY_TOO_LARGE:
+        lingers = refused.reason is Refusal.BODY_TOO_LARGE
+        start = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": headers,
+            "body_follows": not lingers,
+        }
+        await send(start)
+        if lingers:
             # The client still writes; closing now would reset the connection and lose it the answer.
             await send({"type": "http.response.body", "body": body, "more_body": True})
             await _linger(receive)

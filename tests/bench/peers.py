@@ -61,7 +61,7 @@ def available(names: Sequence[str]) -> tuple[list[Peer], dict[str, str]]:
     return ready, absent
 
 
-def _headrace_version() -> str:
+def headrace_version() -> str:
     return f"{version('headrace')} ({release_python(BENCH_HOME)[1]})"
 
 
@@ -208,8 +208,8 @@ def version_from_pypi(distribution: str, command: str) -> str:
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("headrace", "/readyz", _headrace_version, _headrace),
-        Peer("headrace-logged", "/readyz", _headrace_version, _headrace_logged),
+        Peer("headrace", "/readyz", headrace_version, _headrace),
+        Peer("headrace-logged", "/readyz", headrace_version, _headrace_logged),
         Peer("smg", "/health", lambda: version_from_pypi("sglang-router", "smg"), _smg),
         Peer("nginx", "/health", _nginx_version, _nginx),
         Peer("vllm-router", "/health", lambda: version_from_pypi("vllm-router", "vllm-router"), _vllm_router),

@@ -12,14 +12,21 @@ None writes a line per request, and none but Headrace knows of targets. A peer t
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.children import free_port
-from tests.bench.peers import AbsentError, from_pypi, haproxy_path, haproxy_version, version_from_pypi
+from tests.bench.peers import (
+    BENCH_HOME,
+    AbsentError,
+    from_pypi,
+    haproxy_path,
+    haproxy_version,
+    headrace_version,
+    version_from_pypi,
+)
+from tests.bench.release_python import release_python
 from tests.bench.slo.configuration import configuration
 from tests.bench.slo.fleet import Engine
 from tests.bench.slo.requests import Tags
@@ -41,7 +48,7 @@ class Contender:
 def _headrace(port: int, engines: Sequence[Engine], home: Path) -> list[str]:
     file = home / "headrace.yaml"
     file.write_text(json.dumps(configuration(port, engines), indent=1))  # JSON is YAML
-    return [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+    return [release_python(BENCH_HOME)[0], "-m", "gateway", "serve", "--config", str(file)]
 
 
 def _haproxy(queue_timeout_ms: int) -> Callable[[int, Sequence[Engine], Path], list[str]]:
@@ -107,15 +114,11 @@ def _vllm_router(suffix: str, policy: str) -> Contender:
     return Contender(f"vllm-router{suffix}", Tags.NONE, "/health", found, command)
 
 
-def _own_version() -> str:
-    return version("headrace")
-
-
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender("headrace", Tags.HEADERS, "/readyz", _own_version, _headrace),
-        Contender("headrace-untagged", Tags.TEXT, "/readyz", _own_version, _headrace),
+        Contender("headrace", Tags.HEADERS, "/readyz", headrace_version, _headrace),
+        Contender("headrace-untagged", Tags.TEXT, "/readyz", headrace_version, _headrace),
         Contender("haproxy", Tags.NONE, "/health", haproxy_version, _haproxy(QUEUE_TIMEOUT_MS)),
         Contender("haproxy-impatient", Tags.NONE, "/health", haproxy_version, _haproxy(IMPATIENT_MS)),
         _smg("", "power_of_two"),
