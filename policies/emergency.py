@@ -1,6 +1,7 @@
 """The reserve of a pool: slots that only emergencies may use, and who may borrow from them.
 
-Decides: how many slots of a pool a request's lane may take now. With capacity C, I requests in flight, E of them emergencies:
+Decides: how many free slots of a pool are kept from whom (`kept_slots`), and so how many a request's lane may take now.
+With capacity C, I requests in flight, E of them emergencies:
     reserve R = min(reserved_per_pool, C // 2), so that a pool of one slot has none and one of two keeps one for everybody;
     unused U = max(0, R - E);
     an emergency may take every free slot, C - I;
@@ -18,8 +19,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.terms import Lane
-
 
 @dataclass(frozen=True, slots=True)
 class ReserveRules:
@@ -28,24 +27,11 @@ class ReserveRules:
     lending_seconds: float = 2.0
 
 
-def usable_slots(
-    capacity: int,
-    in_flight: int,
-    in_flight_emergency: int,
-    lane: Lane,
-    predicted_seconds: float,
-    rules: ReserveRules,
-) -> int:
-    """`capacity` is the sum of the windows of the pool's usable backends; `in_flight` counts emergencies too. 0: none, never less."""
-    free = max(0, capacity - in_flight)
-    if lane is Lane.EMERGENCY:
-        return free
-    from_long, from_short = kept_slots(capacity, in_flight_emergency, rules)
-    return max(0, free - (from_short if predicted_seconds <= rules.lending_seconds else from_long))
-
-
 def kept_slots(capacity: int, in_flight_emergency: int, rules: ReserveRules) -> tuple[int, int]:
-    """How many free slots are kept from requests that take long, and from short ones: U, and what of it is not lent."""
+    """How many free slots are kept from requests that take long, and from short ones: U, and what of it is not lent.
+
+    `capacity` is the sum of the windows of the pool's usable backends.
+    """
     unused = max(0, min(rules.reserved_per_pool, capacity // 2) - in_flight_emergency)
     return unused, unused - int(rules.lending_share * unused)
 

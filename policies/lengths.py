@@ -163,9 +163,18 @@ def corrected(correction: Correction, size: TextSize, prompt_tokens: float, rule
     pace = log(2.0) / rules.half_life_samples
     growth = noise * pace * pace
     for i, share, gain in pulls:
-        scales[i] = min(max(scales[i] + gain * step, _LEAST_SCALE), _GREATEST_SCALE)
-        variance = variances[i] - belief * gain * gain / spread + min(share, 1.0) * growth
-        variances[i] = min(variance, _START_VARIANCES[i])
+        scale = scales[i] + gain * step
+        if scale < _LEAST_SCALE:
+            scale = _LEAST_SCALE
+        elif scale > _GREATEST_SCALE:
+            scale = _GREATEST_SCALE
+        scales[i] = scale
+        if share > 1.0:
+            share = 1.0
+        variance = variances[i] - belief * gain * gain / spread + share * growth
+        if variance > _START_VARIANCES[i]:
+            variance = _START_VARIANCES[i]
+        variances[i] = variance
     return Correction(tuple(scales), tuple(variances))
 
 

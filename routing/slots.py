@@ -66,8 +66,8 @@ class Slots:
 
         `others_wait`: in the same line. Then only a slot is free that comes too late for the first of them.
         """
-        is_throughput = tag.lane in _THROUGHPUT
-        if is_throughput and self._fleet.gathers:
+        gathers = self._fleet.gathers and tag.lane in _THROUGHPUT
+        if gathers:
             self._throughput_arrivals.arrived(now)
         if others_wait and not self._queue.has_deadline(line):
             return self.outlook(line, tried)  # no slot comes too late for them
@@ -83,7 +83,7 @@ class Slots:
                 or (place and not self.may_enter(place, groups, realtime))
                 or (others_wait and not self._is_too_late_for_the_first(line, group.pool, now))
                 # `granted` says when:
-                or (is_throughput and group.pool.gathering is not None and not tried)
+                or (gathers and group.pool.gathering is not None and not tried)
             ):
                 continue
             places.append(place)

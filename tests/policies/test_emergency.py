@@ -8,13 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.emergency import ReserveRules, lent_slots, usable_slots
+from policies.emergency import ReserveRules, kept_slots, lent_slots
 from policies.terms import Lane
 
 RULES = st.builds(ReserveRules, st.integers(0, 6), st.floats(0, 1), st.just(2.0))
 LANES = st.sampled_from(Lane)
 SECONDS = st.sampled_from([0.5, 2.0, 2.1, inf])
 EVENTS = st.lists(st.tuples(st.sampled_from(["emergency", "short", "long"]), st.booleans()), max_size=60)
+
+
+def usable_slots(
+    capacity: int,
+    in_flight: int,
+    emergencies: int,
+    lane: Lane,
+    seconds: float,
+    rules: ReserveRules,
+) -> int:
+    free = max(0, capacity - in_flight)
+    if lane is Lane.EMERGENCY:
+        return free
+    from_long, from_short = kept_slots(capacity, emergencies, rules)
+    return max(0, free - (from_short if seconds <= rules.lending_seconds else from_long))
 
 
 def reserve_of(capacity: int, rules: ReserveRules) -> int:
