@@ -6,7 +6,7 @@ Sums over replicas (`engine` of vLLM, `dp_rank` of SGLang), the fullest one's KV
 has `priority=""`, so only that one counts; in its counters that is a priority like any other, so all of them add up.
 A name that is missing, a value that is no number (`NaN`, negative, garbage) in any series of a name: None for that field. Nothing here raises.
 
-Limits: the load header says what one of several API servers knows, without the running requests.
+Limits: the load header says what one of several API servers knows, without the running requests; `gateway.load_header` asks for it.
 """
 
 from __future__ import annotations

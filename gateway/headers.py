@@ -2,7 +2,7 @@
 
 To the engine: all of the client's but hop-by-hop ones (RFC 9110 7.6.1, those named in `Connection` included), `Host`, framing, the gateway's own
 (`x-headrace-*` and their short names), and the overrides by which a client could reorder or address the engine's work.
-To the client: all of the engine's but hop-by-hop ones.
+To the client: all of the engine's but hop-by-hop ones, and but the load that the gateway itself asked for (`gateway.load_header`).
 `Authorization` passes as it came unless the backend has a key of its own.
 """
 

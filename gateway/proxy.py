@@ -32,6 +32,7 @@ from gateway.departure import ClientGone, Departure
 from gateway.errors import Refused, error_event, refusal_answer
 from gateway.front import Cause, FrontProtocol
 from gateway.headers import request_head
+from gateway.load_header import ASKING_LINE, asks_load, take_load
 from gateway.paths import Kind, Route, route_of
 from gateway.preemption import Preemptor
 from gateway.priority import for_priority
@@ -248,13 +249,16 @@ class Proxy:
             if router.fleet.wants_priority(backend) and request.kind in (Kind.CHAT, Kind.COMPLETION):
                 urgency = engine_priority(lease.tag.lane, backend.dialect, backend.flags)
                 body = for_priority(body, "priority" in request.view.fields, urgency)
+            is_keyless = endpoint.authorization or request.client.tenant.is_authenticated
+            lines = request.head.keyless_lines if is_keyless else request.head.lines
+            asked = backend.adaptive is not None and asks_load(
+                backend, request.kind, request.view.fields, lines, self._loop.time()
+            )
             head = request_head(
                 request.method,
                 endpoint.prefix + request.target,
                 endpoint.host_header,
-                request.head.keyless_lines
-                if endpoint.authorization or request.client.tenant.is_authenticated
-                else request.head.lines,
+                lines + ASKING_LINE if asked else lines,
                 len(body) if request.has_body() else None,
                 record.request_id,
                 endpoint.authorization,
@@ -264,6 +268,8 @@ class Proxy:
                 async with Exchange(
                     pool, head, body, request.method != "HEAD", not request.view.stores
                 ) as answer:
+                    if asked:
+                        take_load(answer.headers, backend, router.fleet, self._loop.time())
                     verdict = verdict_of(answer.status)
                     if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
                         continue

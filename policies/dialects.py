@@ -59,6 +59,13 @@ class EngineReport(NamedTuple):
 NOTHING_TOLD = EngineReport()
 
 
+def amended(report: EngineReport | None, told: EngineReport) -> EngineReport:
+    """What was known, with what has been told since in its place: a part of a report leaves the rest as it was."""
+    if report is None:
+        return told
+    return report._replace(**{name: value for name, value in told._asdict().items() if value is not None})
+
+
 def sizes_of(report: EngineReport) -> EngineReport:
     """What of it does not age."""
     return EngineReport(max_num_seqs=report.max_num_seqs, token_capacity=report.token_capacity)

@@ -3,17 +3,22 @@
 State of `policies.windows` (how a window moves), `policies.automatic_window` (between which bounds, where that is left open) and
 `routing.token_room`. What the engine says of its sizes (KV cache, requests at a time) counts until it says otherwise; what it says
 of its load counts when it is said, see `policies.windows`.
+It says it on a page that is read now and then (a report, whole), and on answers (a mention: the queue and the KV cache, of what it says
+nothing stays as it was). A mention within `FRESH_SECONDS` of the last word is not asked for and not heard. What it says of the queue counts
+where nothing else has been said of it for `QUEUE_SECONDS`, the usual time between two reports: three of these in a row shrink a window, and
+three moments of one second would be one queue counted thrice.
 The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window and measure no prefill: they meet cold caches and lazy
 compilation. How fast it prefilled before is forgotten then.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from policies.automatic_window import AutomaticWindow, automatic_rules
 from policies.capacity_tokens import TokenRules
-from policies.dialects import EngineReport
+from policies.dialects import NOTHING_TOLD, EngineReport, amended
 from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.token_room import TokenRoom, room_of
 
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from routing.decision import Lease
 
 WARM_UP_SAMPLES = 3
+FRESH_SECONDS = 0.25
+QUEUE_SECONDS = 1.0
 
 
 class CapacityPlan(Protocol):
@@ -43,14 +50,18 @@ class Capacity:
     """Methods that may move the window tell whether they did."""
 
     __slots__ = (
+        "_asked_at",
         "_automatic",
         "_kv_tokens",
         "_max_num_seqs",
+        "_queue_told_at",
+        "_reported_at",
         "_token_rules",
         "_warm_up",
         "adaptive",
         "control",
         "in_flight",
+        "report",
         "room",
         "window",
     )
@@ -63,6 +74,9 @@ class Capacity:
         """The state of an adaptive window."""
         self.room: TokenRoom | None = None
         """None where tokens have no limit."""
+        self.report: EngineReport | None = None
+        """What the engine said of its own load, last."""
+        self._reported_at = self._queue_told_at = self._asked_at = -inf
         self._automatic: AutomaticWindow | None = None
         self._token_rules: TokenRules | None = None
         self._max_num_seqs: int | None = None
@@ -101,20 +115,50 @@ class Capacity:
         return self._control(control)
 
     def take_report(self, report: EngineReport, now: float) -> bool:
+        """A whole one: what it does not tell is not known any more, sizes apart."""
         window = self.window
+        self.report = report
+        if report.waiting is not None or report.kv_usage is not None:
+            self._reported_at = now
         if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self._kv_tokens:
             self._learn_sizes(
                 report.max_num_seqs or self._max_num_seqs, report.token_capacity or self._kv_tokens
             )
-        if self.adaptive is not None and self.control is not None:
-            self._control(reported(self.control, report.waiting, report.kv_usage, now, self.adaptive))
+        self._hear(report.waiting, report.kv_usage, now)
         return self.window != window
+
+    def asks_load(self, now: float) -> bool:
+        """Whether a mention would be news to the window. Who is told so asks for it, others not for a while: the answer may be long in coming."""
+        rules = self.adaptive
+        if (
+            rules is None
+            or rules.min == rules.max
+            or now - max(self._reported_at, self._asked_at) < FRESH_SECONDS
+        ):
+            return False
+        self._asked_at = now
+        return True
+
+    def take_mention(self, told: EngineReport, now: float) -> bool:
+        if told == NOTHING_TOLD or now - self._reported_at < FRESH_SECONDS:
+            return False
+        self.report = amended(self.report, told)
+        self._reported_at = now
+        waiting = told.waiting if now - self._queue_told_at >= QUEUE_SECONDS else None
+        return self._hear(waiting, told.kv_usage, now)
 
     def push_back(self, now: float) -> bool:
         """The engine said that it is full."""
         if self.adaptive is None or self.control is None:
             return False
         return self._control(pushed_back(self.control, now, self.adaptive))
+
+    def _hear(self, waiting: int | None, kv_usage: float | None, now: float) -> bool:
+        if waiting is not None:
+            self._queue_told_at = now
+        if self.adaptive is None or self.control is None:
+            return False
+        return self._control(reported(self.control, waiting, kv_usage, now, self.adaptive))
 
     def _learn_sizes(self, max_num_seqs: int | None, kv_tokens: int | None) -> None:
         self._max_num_seqs, self._kv_tokens = max_num_seqs, kv_tokens

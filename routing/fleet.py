@@ -3,8 +3,7 @@
 State only; the rules are `policies.absence` (how long an unreachable backend is left alone), `policies.least_time` (in which order they are
 used) and `policies.pool_choice` (which pools take what). A `Group` is a pool's backends that serve one model, in order of load; so the best one
 is found without looking at all of them. Whatever an order depends on is changed here, and the groups are told in the same step.
-A backend that a new configuration no longer names is *retired*: it gets nothing new, and lives on in its leases alone until the last
-one ends. One that is named again later starts anew.
+A backend that a new configuration no longer names is *retired*: it gets nothing new and lives on in its leases alone. Named again it starts anew.
 Bounds: one record per configured backend; one group per pool and model that a backend reports.
 """
 
@@ -103,7 +102,6 @@ class Backend(Capacity):
         "orders",
         "pool",
         "probe_failures",
-        "report",
     )
 
     def __init__(self, plan: BackendPlan) -> None:
@@ -125,8 +123,6 @@ class Backend(Capacity):
         """Its pool; None once it is retired, for its slots are nobody's any more."""
         self.dialect = Dialect.UNKNOWN
         self.flags = EngineFlags()
-        self.report: EngineReport | None = None
-        """What the engine said of its own load, last."""
 
     def is_present(self) -> bool:
         return self.absence is PRESENT
@@ -325,8 +321,12 @@ class Fleet:
             self._measure_of(lease.backend)
 
     def reported(self, backend: Backend, report: EngineReport, now: float) -> None:
-        backend.report = report
         if backend.take_report(report, now):
+            self._measure_of(backend)
+
+    def mentioned(self, backend: Backend, told: EngineReport, now: float) -> None:
+        """An answer told something of its engine's load, and nothing of the rest."""
+        if backend.take_mention(told, now):
             self._measure_of(backend)
 
     def pushed_back(self, backend: Backend, now: float) -> None:

@@ -14,7 +14,11 @@ class Sink(Protocol):
     """The way back to the client: exactly one of `respond`, `end`, `cut` and `reset` ends a request, or
     nothing if it hangs."""
 
-    def respond(self, status: int, body: bytes, content_type: bytes = b"application/json") -> None: ...
+    def respond(
+        self, status: int, body: bytes, content_type: bytes = b"application/json", lines: bytes = b""
+    ) -> None:
+        """`lines` are further headers."""
+        ...
 
     def begin_stream(self) -> None:
         """Status 200 and the headers of an event stream."""
@@ -26,7 +30,7 @@ class Sink(Protocol):
         """The stream is complete; its final chunk was part of the last `write`."""
         ...
 
-    def truncate(self, body: bytes) -> None:
+    def truncate(self, body: bytes, lines: bytes = b"") -> None:
         """The headers of a whole plain answer and half of its body."""
         ...
 

@@ -163,10 +163,12 @@ class Connection(asyncio.Protocol):
             self._extra = b"allow: %b\r\n" % error.allow.encode() if error.allow else b""
             self.respond(error.status, error.body)
 
-    def respond(self, status: int, body: bytes, content_type: bytes = b"application/json") -> None:
+    def respond(
+        self, status: int, body: bytes, content_type: bytes = b"application/json", lines: bytes = b""
+    ) -> None:
         if self._closing:
             return
-        self._transport.write(self._head(status, body, content_type) + body)
+        self._transport.write(self._head(status, body, content_type, lines) + body)
         self._finish()
 
     def begin_stream(self) -> None:
@@ -182,8 +184,8 @@ class Connection(asyncio.Protocol):
         if not self._closing:
             self._finish()
 
-    def truncate(self, body: bytes) -> None:
-        self.write(self._head(200, body, b"application/json") + body[: len(body) // 2])
+    def truncate(self, body: bytes, lines: bytes = b"") -> None:
+        self.write(self._head(200, body, b"application/json", lines) + body[: len(body) // 2])
 
     def cut(self) -> None:
         self._closing = True
@@ -204,8 +206,8 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def _head(self, status: int, body: bytes, content_type: bytes) -> bytes:
-        extra = self._extra + self._persistence()
+    def _head(self, status: int, body: bytes, content_type: bytes, lines: bytes) -> bytes:
+        extra = self._extra + lines + self._persistence()
         if not body:
             return _BARE_HEAD % (status, _REASONS[status], self._server.head_lines(), extra)
         return _HEAD % (status, _REASONS[status], self._server.head_lines(), len(body), content_type, extra)

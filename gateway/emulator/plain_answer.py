@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Callable
 from random import Random
 
 import orjson
@@ -57,6 +58,7 @@ class PlainAnswer:
         "_left",
         "_model",
         "_sink",
+        "lines",
         "sequences",
     )
 
@@ -78,6 +80,8 @@ class PlainAnswer:
         self._faults = faults
         self._draw = draw
         self._left = len(generation.choices)
+        self.lines: Callable[[], bytes] = bytes
+        """Further headers of a good answer, made when it is ready."""
         self.sequences: list[Sequence[Answer]] = []
 
     def progressed(self, sequence: Sequence[Answer]) -> None:
@@ -97,13 +101,13 @@ class PlainAnswer:
             return
         body = self._render()
         if hit and faults.reset is not None:
-            sink.truncate(body)
+            sink.truncate(body, self.lines())
             sink.reset()
         elif hit and faults.cut is not None:
-            sink.truncate(body)
+            sink.truncate(body, self.lines())
             sink.cut()
         else:
-            sink.respond(200, body)
+            sink.respond(200, body, lines=self.lines())
 
     def _render(self) -> bytes:
         generation = self._generation

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,6 +20,7 @@ from gateway.emulator.connection import Connection, Request
 from gateway.emulator.errors import engine_died, malformed, not_a_json_type, queue_full, refused
 from gateway.emulator.faults import REFUSE
 from gateway.emulator.generation import check_model, check_prompt, read_generation, read_prompts
+from gateway.emulator.load_header import ASKED_BY, load_line
 from gateway.emulator.multipart import file_bytes, form_fields
 from gateway.emulator.plain_answer import EmbeddingAnswer, PlainAnswer
 from gateway.emulator.sequence import Sequence
@@ -57,6 +59,8 @@ def _generate(server: EmulatedServer, request: Request, connection: Connection, 
     identity = orjson.dumps(("chatcmpl-" if chat else "cmpl-") + name)
     kind = StreamAnswer if generation.stream else PlainAnswer
     answer = kind(connection, generation, identity, int(time.time()), server.model_json, server.faults, draw)
+    if isinstance(answer, PlainAnswer) and ASKED_BY in request.headers:
+        answer.lines = partial(load_line, request.headers[ASKED_BY], server.engine)
     priority = _priority(request, generation.priority)
     answer.sequences = [
         Sequence(

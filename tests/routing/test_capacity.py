@@ -11,7 +11,7 @@ from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
-from routing.capacity import WARM_UP_SAMPLES
+from routing.capacity import FRESH_SECONDS, QUEUE_SECONDS, WARM_UP_SAMPLES
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
 from routing.router import Router, Rules
@@ -222,3 +222,116 @@ def test_an_answer_that_is_not_streamed_waits_for_the_prompts_of_others_but_adds
     assert room.backlog == 0
     leased(router, 40.0, streamed(8000))
     assert isinstance(router.arrive("", 40.0, plain), Ticket)
+
+
+# --- what the engine mentions on its answers ----------------------------------------------------------------------------------
+
+
+def test_a_mention_leaves_what_it_does_not_tell_as_it_was_and_a_report_does_not() -> None:
+    router, backend = router_of(plan(automatic=AutomaticWindow(), tokens=TokenRules()))
+    router.reported(B, EngineReport(5, 7, 0.4, 200, 1000, 11, 12, 13), 0.0)
+    router.fleet.mentioned(backend, EngineReport(waiting=0, kv_usage=0.6), 1.0)
+    assert backend.report == EngineReport(0, 7, 0.6, 200, 1000, 11, 12, 13)
+    router.fleet.mentioned(backend, EngineReport(kv_usage=0.7), 2.0)
+    assert backend.report == EngineReport(0, 7, 0.7, 200, 1000, 11, 12, 13)
+    assert backend.window == 200 and backend.room is not None and backend.room.max_tokens == 900
+    router.reported(B, EngineReport(waiting=1), 3.0)
+    assert backend.report == EngineReport(waiting=1)
+    assert backend.window == 200 and backend.room.max_tokens == 900
+
+
+def test_a_mention_is_all_that_is_known_where_no_report_was_read() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.fleet.mentioned(backend, EngineReport(waiting=2), 0.0)
+    assert backend.report == EngineReport(waiting=2)
+
+
+def test_a_mention_of_nothing_is_none() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.fleet.mentioned(backend, EngineReport(), 0.0)
+    assert backend.report is None
+    assert backend.asks_load(0.0), "nothing has been told"
+
+
+def test_an_engine_is_asked_once_in_a_while_whatever_becomes_of_the_answer() -> None:
+    _, backend = router_of(plan(MOVING))
+    times = [step / 64 for step in range(256)]
+    assert len([now for now in times if backend.asks_load(now)]) == 4.0 / FRESH_SECONDS
+
+
+@pytest.mark.parametrize("is_mention", [True, False])
+def test_an_engine_that_has_just_told_its_load_is_not_asked(is_mention: bool) -> None:
+    router, backend = router_of(plan(MOVING))
+    told = EngineReport(waiting=0)
+    for now in (0.0, 10.0):
+        if is_mention:
+            router.fleet.mentioned(backend, told, now)
+        else:
+            router.reported(B, told, now)
+        assert not backend.asks_load(now)
+        assert not backend.asks_load(now + FRESH_SECONDS - 1 / 64)
+        assert backend.asks_load(now + FRESH_SECONDS)
+
+
+def test_sizes_alone_are_no_load_and_leave_an_engine_to_be_asked() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.reported(B, EngineReport(max_num_seqs=8, token_capacity=1000), 0.0)
+    assert backend.asks_load(0.0)
+
+
+@pytest.mark.parametrize("rules", [None, WindowRules(8, 8, 8)])
+def test_an_engine_whose_window_cannot_move_is_not_asked(rules: WindowRules | None) -> None:
+    _, backend = router_of(plan(rules, tokens=TokenRules()))
+    assert not backend.asks_load(0.0)
+
+
+def test_a_mention_that_comes_with_another_is_not_heard() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.fleet.mentioned(backend, EngineReport(kv_usage=0.5), 0.0)
+    router.fleet.mentioned(backend, EngineReport(kv_usage=0.95), FRESH_SECONDS - 1 / 64)
+    assert backend.report == EngineReport(kv_usage=0.5)
+    router.fleet.mentioned(backend, EngineReport(kv_usage=0.95), FRESH_SECONDS)
+    assert backend.report == EngineReport(kv_usage=0.95)
+
+
+def test_a_full_cache_is_heard_of_at_once_and_its_end_too() -> None:
+    router, backend = router_of(plan(MOVING))
+    held: list[bool] = []
+    for now, usage in ((0.0, 0.5), (0.25, 0.95), (0.5, 0.5)):
+        router.fleet.mentioned(backend, EngineReport(waiting=0, kv_usage=usage), now)
+        assert backend.control is not None
+        held.append(backend.control.control.kv_full_until > now)
+    assert held == [False, True, False]
+
+
+def test_a_queue_that_is_mentioned_often_shrinks_a_window_no_faster_than_reports_do() -> None:
+    """Three reports in a row, a second apart, take half of the queue off: so many mentions take it off once in three seconds as well."""
+    router, backend = router_of(plan(MOVING))
+    windows: list[int | None] = []
+    for step in range(24):
+        router.fleet.mentioned(backend, EngineReport(waiting=2), step * FRESH_SECONDS)
+        windows.append(backend.window)
+    steps_to_third = round(2 * QUEUE_SECONDS / FRESH_SECONDS)
+    steps_to_sixth = round(5 * QUEUE_SECONDS / FRESH_SECONDS)
+    assert windows == [
+        8 if step < steps_to_third else 7 if step < steps_to_sixth else 6 for step in range(24)
+    ]
+    pool = router.fleet.pools[PoolName("p")]
+    assert pool.capacity == 6, "the pool is told"
+
+
+def test_a_report_of_the_queue_counts_whatever_was_mentioned_before() -> None:
+    router, backend = router_of(plan(MOVING))
+    for now in (0.0, 1.0, 2.0):
+        router.fleet.mentioned(backend, EngineReport(waiting=0), now - 0.5)
+        router.reported(B, EngineReport(waiting=2), now)
+    assert backend.window == 7, "the mentions of no queue came too soon after a report to end the run"
+
+
+def test_a_mention_of_an_engine_that_was_retired_is_nobodys() -> None:
+    router, backend = router_of(plan(MOVING))
+    router.configure([], router.rules)
+    router.configure([plan(MOVING)], router.rules)
+    router.fleet.mentioned(backend, EngineReport(waiting=2), 0.0)
+    anew = router.fleet.get(B)
+    assert anew is not None and anew is not backend and anew.report is None
