@@ -101,10 +101,19 @@ def untagged_verdicts(
 
 
 def goodput(calls: Sequence[Ended], phases: Sequence[Phase], name: str) -> float:
-    """Answers inside target per second of the phase's arrivals."""
-    numbers = {number for number, phase in enumerate(phases) if phase.name == name}
-    seconds = sum(phases[number].seconds for number in numbers)
-    inside = sum(one.call.phase in numbers and one.ending is Ending.INSIDE for one in calls)
+    """Answers inside target that came during the phase, per second.
+
+    Not those of its arrivals: what waits and runs at its end would flatter a short phase against a long one.
+    """
+    edges = starts(phases)
+    spans = [
+        (edges[number], edges[number] + phase.seconds)
+        for number, phase in enumerate(phases)
+        if phase.name == name
+    ]
+    came = [one.call.due + one.latency_ms / 1000 for one in calls if one.ending is Ending.INSIDE]
+    inside = sum(begin <= at < end for begin, end in spans for at in came)
+    seconds = sum(end - begin for begin, end in spans)
     return inside / seconds if seconds else math.nan
 
 
