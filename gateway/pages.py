@@ -112,6 +112,7 @@ def own_pages(gateway: Served) -> Starlette:
         now = asyncio.get_running_loop().time()
         queue = router.queue.snapshot(now)
         drain = router.forecast.drain_rate(queue.waiting > 0, now)
+        timed_queues, timed_flows = router.admission.overload.remembered()
         return _json(
             {
                 "backends": backends,
@@ -129,6 +130,11 @@ def own_pages(gateway: Served) -> Starlette:
                 "lanes": [lane._asdict() for lane in queue.lanes],
                 "flows": [flow._asdict() for flow in queue.flows],
                 "flows_waiting": queue.flows_waiting,
+                "timed_queues": timed_queues,
+                "timed_flows": timed_flows,
+                "shed_share": {
+                    lane.value: share for lane, share in router.admission.overload.shares().items()
+                },
                 "drain_weighted_tokens_per_second": drain if drain is None else round(drain, 1),
                 "served_per_second": round(router.forecast.served_per_second, 1),
             }

@@ -1,7 +1,7 @@
 """Whether a request that finds no slot may wait: its queue does not stand, it can still be in time, and the queue has room for it or makes some.
 
-Rules: `policies.overload` with `policies.heaviest_first`, then `policies.shedding`. `MARGIN` and `DEVIATIONS`: what is promised at arrival is promised with a reserve, so that few are given up after they
-have waited.
+Rules: `policies.overload` with `policies.heaviest_first`, then `policies.shedding`. `MARGIN` and `DEVIATIONS`: what is promised at arrival is
+promised with a reserve, so that few are given up after they have waited.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Overload:
         return shares
 
     def remembered(self) -> tuple[int, int]:
-        """Queues, and flows in all of them."""
+        """Queues of requests with a target, and flows in all of them."""
         return len(self._queues), sum(len(queue.flows) for queue in self._queues.values())
 
     def _queue(self, line: Line, tag: Tag, now: float) -> _Queue:

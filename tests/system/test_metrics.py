@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.front import Cause
 from gateway.paths import Kind
-from gateway.settings import ProbeSettings, ServerSettings
+from gateway.settings import BusinessTypeSettings, MatchSettings, ProbeSettings, ServerSettings
 from policies.terms import Lane, LengthClass, Refusal
 from tests import client
 from tests.backend import Backend, Ending, Gate, Request, Script, json_script, sse_script
@@ -210,6 +210,27 @@ async def test_what_is_in_flight_and_waiting_is_seen_and_is_gone_afterwards() ->
         )
         assert gateway.metric("headrace_queue_seconds_count") == 3
         assert gateway.metric("headrace_queue_seconds_sum") > 0
+
+
+async def test_who_waits_with_a_target_is_seen_beside_what_is_refused_of_its_lane() -> None:
+    timed = BusinessTypeSettings(
+        name="timed", latency_target_ms=600_000, match=MatchSettings(models=("m",)), lane=Lane.INTERACTIVE
+    )
+    gate = Gate()
+    async with (
+        Backend(lambda _: Script(before_head=gate)) as backend,
+        running(backend, window=1, probes=SELDOM, business_types=(timed,)) as gateway,
+    ):
+        held = [await gateway.begin(body) for body in ({}, {}, {"model": "m"}, {"model": "m"})]
+        await until(lambda: gateway.gateway.router.waiting == 3)
+        state = json.loads((await gateway.get("/admin/state")).body)
+        assert (state["timed_queues"], state["timed_flows"]) == (1, 1)
+        assert state["shed_share"] == {"emergency": 0, "interactive": 0, "standard": 0, "batch": 0}
+        gate.set()
+        for connection in held:
+            assert (await connection.read_answer()).status == 200
+            connection.close()
+        await until(gateway.is_quiet)
 
 
 async def test_an_abort_is_counted_by_its_cause() -> None:
