@@ -1,15 +1,15 @@
 """Every backend the gateway knows: its pool, window, models, health and requests in flight.
 
 State only; the rules are `policies.absence` (how long an unreachable backend is left alone), `policies.least_time` (in which order they are
-used) and `policies.pool_choice` (which pools take what). A `Group` is a pool's backends that serve one model, in order of load; so the best one
-is found without looking at all of them. Whatever an order depends on is changed here, and the groups are told in the same step.
+used) and `policies.pool_choice` (which pools take what). A `routing.group` is a pool's backends that serve one model, in order of load. Whatever an
+order depends on is changed here, and the groups are told in the same step.
 A backend that a new configuration no longer names is *retired*: it gets nothing new and lives on in its leases alone. Named again it starts anew.
 Bounds: one record per configured backend; one group per pool and model that a backend reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -19,12 +19,12 @@ from policies.automatic_window import AutomaticWindow
 from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
-from policies.least_time import load_key
-from policies.members import EMERGENCY
+from policies.members import EMERGENCY, HOT
 from policies.pool_choice import PoolFacts, PoolRole
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import Capacity
+from routing.group import Group
 from routing.idle_order import IdleOrder
 
 if TYPE_CHECKING:
@@ -67,9 +67,11 @@ class Pool:
         "gathering",
         "in_flight",
         "in_flight_emergency",
+        "in_flight_hot",
         "kept_slots",
         "name",
         "role",
+        "usable",
     )
 
     def __init__(self, name: PoolName) -> None:
@@ -78,9 +80,12 @@ class Pool:
         self.engine_priority = False
         self.role = PoolRole.HIGH_BATCH
         self.backends: list[Backend] = []
+        self.usable = 0
+        """How many of its backends may be used now."""
         self.capacity = 0.0
         self.in_flight = 0
         self.in_flight_emergency = 0
+        self.in_flight_hot = 0
         self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
 
     @property
@@ -97,6 +102,7 @@ class Backend(Capacity):
         "home",
         "id",
         "in_flight_emergency",
+        "in_flight_hot",
         "is_blocked",
         "models",
         "orders",
@@ -111,6 +117,7 @@ class Backend(Capacity):
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
         self.in_flight_emergency = 0
+        self.in_flight_hot = 0
         self.absence: Absence = PRESENT
         self.absences = 0
         """How often it went absent."""
@@ -129,40 +136,6 @@ class Backend(Capacity):
 
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
-
-
-class Group:
-    """The backends of one pool that serve one model; one that has not told its models may serve it."""
-
-    __slots__ = ("_order", "members", "pool")
-
-    def __init__(self, pool: Pool, members: tuple[Backend, ...]) -> None:
-        self.pool = pool
-        self.members = members
-        self._order = IdleOrder(_key_of, members) if len(members) > 1 else None
-        if self._order is not None:
-            for backend in members:
-                backend.orders.append(self._order)
-
-    def best(self, tried: Collection[Backend]) -> Backend | None:
-        """The one with a free slot that answers soonest; it may lack the tokens."""
-        if self._order is not None:
-            return self._order.best(tried)
-        backend = self.members[0]
-        return None if _key_of(backend) == inf or backend in tried else backend
-
-    def has_usable(self, tried: Sequence[Backend]) -> bool:
-        """Whether one of them may be used now, be it full."""
-        if not tried and not self.members[0].is_blocked:
-            return True
-        return any(not backend.is_blocked and backend not in tried for backend in self.members)
-
-
-def _key_of(backend: Backend) -> float:
-    if backend.is_blocked:
-        return inf
-    key, room = load_key(backend.in_flight, backend.window, 1.0), backend.room
-    return key if room is None or room.share <= key else room.share
 
 
 class Fleet:
@@ -283,6 +256,8 @@ class Fleet:
             pool.in_flight += 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, 1)
+        if lease.tag.path is HOT:
+            self._count_hot(backend, 1)
         for order in backend.orders:
             order.changed(backend)
 
@@ -297,6 +272,8 @@ class Fleet:
             pool.in_flight -= 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, -1)
+        if lease.tag.path is HOT:
+            self._count_hot(backend, -1)
         for order in backend.orders:
             order.changed(backend)
 
@@ -312,6 +289,11 @@ class Fleet:
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
             backend.home.kept_slots = None
+
+    def _count_hot(self, backend: Backend, by: int) -> None:
+        backend.in_flight_hot += by
+        if backend.home is not None and not backend.is_blocked:
+            backend.home.in_flight_hot += by
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
@@ -376,9 +358,11 @@ class Fleet:
     def _measure(self, pool: Pool) -> None:
         self.version += 1
         usable = [backend for backend in pool.backends if not backend.is_blocked]
+        pool.usable = len(usable)
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
+        pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)
         pool.kept_slots = None
 
     def _forget_groups(self) -> None:

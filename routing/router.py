@@ -22,7 +22,7 @@ from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.emergency import ReserveRules
 from policies.fairness import FairnessRules, QueueBound
-from policies.members import BACKPRESSURE, BATCH, EMERGENCY, GOOD, QUEUE_FULL
+from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, HOT, QUEUE_FULL
 from policies.overload import OverloadRules
 from policies.pool_choice import PoolFacts
 from policies.preemption import PreemptionRules
@@ -36,6 +36,7 @@ from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
 from routing.forecast import Forecast
+from routing.placement import AffinityRules, Placement
 from routing.preemption import Preemption
 from routing.second_tries import SecondTries
 from routing.slots import Slots
@@ -59,6 +60,7 @@ class Rules:
     retries: RetryRules = field(default_factory=RetryRules)
     retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
     absence: AbsenceRules = field(default_factory=AbsenceRules)
+    affinity: AffinityRules = field(default_factory=AffinityRules)
 
 
 class Router:
@@ -68,8 +70,9 @@ class Router:
         self.queue: FairQueue[Ticket] = FairQueue(rules.fairness)
         self.forecast = Forecast()
         self.counts = Counts()
-        self.tagger = Tagger(rules.tagger, self.counts)
-        self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts)
+        self.placement = Placement(rules.affinity)
+        self.tagger = Tagger(rules.tagger, self.counts, self.placement)
+        self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts, self.placement)
         self.admission = Admission(self.queue, self.forecast, self.slots, self.counts)
         self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
         self.in_flight = 0
@@ -113,6 +116,7 @@ class Router:
         self.admission.configure(rules.shedding, rules.overload)
         self.fleet.absence_rules = rules.absence
         retired = self.fleet.configure(plans, known.values())
+        self.placement.configure(rules.affinity, self.fleet)
         self._line_up_anew()
         return retired
 
@@ -141,10 +145,13 @@ class Router:
             if fleet.pools:
                 return Refusal.NO_POOL
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
-        line = Line(model, tag.pools, tag.backend)
+        path = tag.path
+        if path is COLD and tag.lane is not EMERGENCY and not self.rules.affinity.paths.cold_open:
+            return Refusal.COLD_PATH_CLOSED
+        line = Line(model, tag.pools, tag.backend, path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         is_emergency = tag.lane is EMERGENCY
-        others_wait = queue.waiting_in_lane(tag.lane) > 0 if is_emergency else queue.has_waiting(line)
+        others_wait = queue.waiting_in_lane(tag.lane) > 0 if is_emergency else self._is_wanted(line)
         choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
@@ -327,6 +334,15 @@ class Router:
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
+    def _is_wanted(self, line: Line) -> bool:
+        """Whether others wait for the same slots, be it on the other path."""
+        queue = self.queue
+        if not queue.waiting:
+            return False
+        return queue.has_waiting(line) or queue.has_waiting(
+            line._replace(path=HOT if line.path is COLD else COLD)
+        )
+
     def _makes_room(self, tag: Tag, bound: QueueBound) -> bool:
         victim = self.admission.makes_room(tag, bound)
         if victim is None:
@@ -365,6 +381,8 @@ class Router:
         lease = Lease(backend, line, tag, intent, queue_seconds, backend.absence is not PRESENT)
         self.in_flight += 1
         self.fleet.take(lease, now)
+        if tag.key is not None:
+            self.placement.sent(lease, tag.key, now)
         if tag.lane is EMERGENCY:
             lease.charged = 0.0  # outside of all shares
         return lease
@@ -386,6 +404,8 @@ class Router:
         lease.is_trial = not backend.is_present()
         lease.attempts += 1
         self.fleet.take(lease, now)
+        if lease.tag.key is not None:
+            self.placement.sent(lease, lease.tag.key, now)
 
     def _settle(self, lease: Lease, difference: float, now: float) -> None:
         lease.charged += difference

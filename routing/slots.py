@@ -21,8 +21,10 @@ from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
 from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, Fleet, Group, Pool
+from routing.fleet import Backend, Fleet, Pool
 from routing.forecast import Forecast
+from routing.group import Group
+from routing.placement import Placement
 from routing.rates import ArrivalRate
 from routing.token_choice import TokenChoice
 
@@ -37,8 +39,16 @@ Choice = Backend | Refusal
 
 
 class Slots:
-    def __init__(self, fleet: Fleet, queue: FairQueue[Ticket], forecast: Forecast, counts: Counts) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        queue: FairQueue[Ticket],
+        forecast: Forecast,
+        counts: Counts,
+        placement: Placement,
+    ) -> None:
         self._fleet = fleet
+        self._placement = placement
         self._queue = queue
         self._forecast = forecast
         self._counts = counts
@@ -95,7 +105,7 @@ class Slots:
         for place in places:
             group = groups[place]
             assert group is not None
-            backend = self._free(group, line, tag, tried)
+            backend = self._free(group, line, tag, tried, now)
             if backend is not None:
                 if place:
                     self._note_spill(line, place, now)
@@ -137,9 +147,16 @@ class Slots:
             )
         return group.has_usable(tried)
 
-    def _free(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
+    def _free(
+        self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend], now: float
+    ) -> Backend | None:
         """The best backend of the group with a free slot, and with the tokens."""
-        backend = group.best(tried) if line.backend is None else self._with_slot(group, line, tried)
+        if line.backend is not None:
+            backend = self._with_slot(group, line, tried)
+        elif tag.key is None or len(group.members) == 1:
+            backend = group.best(tried)
+        else:
+            backend = self._placement.choose(group, tag.key, tag, tried, now) or group.best(tried)
         if backend is None or (room := backend.room) is None:
             return backend
         if (room.kept_for is None and room.fits(tag, backend.in_flight)) or self.tokens.fits(backend, tag):
@@ -270,10 +287,13 @@ class Slots:
         """The pool has a slot for somebody of these lines."""
         queue = self._queue
         lanes: tuple[Lane, ...] | None = None
+        paths_compete = len(open_lines) > 1 and len({line.path for line in open_lines}) > 1
         while open_lines:
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
+            if paths_compete and self._placement.paths.gives_way(pool, ticket.line.path):
+                ticket = self._of_other_path(ticket, open_lines, now) or ticket
             tag, line = ticket.tag, ticket.line
             groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
             group = groups[place]
@@ -285,7 +305,7 @@ class Slots:
                 tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
             )
             if has_slot and group is not None and (place == 0 or self.may_enter(place, groups, realtime)):
-                backend = self._free(group, line, tag, tried)
+                backend = self._free(group, line, tag, tried, now)
                 if backend is None and pool.name == self._home(line):
                     self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
             if backend is None:
@@ -347,6 +367,13 @@ class Slots:
                 if self.may_enter(pools.index(name), groups, urgent):
                     found.append(line)
         return found
+
+    def _of_other_path(self, ticket: Ticket, open_lines: list[Line], now: float) -> Ticket | None:
+        """The next of the same lane, where the first in turn is of the path that has its share; who goes before everybody gives way to nobody."""
+        if ticket.lease is not None or ticket.tag.lane is EMERGENCY:
+            return None
+        others = [line for line in open_lines if line.path is not ticket.line.path]
+        return self._queue.head(others, now, (ticket.tag.lane,))
 
     def _hold(self, pool: Pool, backend: Backend, ticket: Ticket, service: float, now: float) -> float:
         assert pool.gathering is not None

@@ -1,0 +1,115 @@
+"""Fingerprints of a prompt's prefixes: which beginnings two prompts share, without keeping either.
+
+Inputs: `pieces`, the prompt in the order in which the engine's cache sees it, each piece ending where a message ends; lengths and depths in
+characters. A boundary is a depth at which a prefix has a name, a 64-bit hash over all before it: over the text of the block since the
+boundary before (UTF-8), with that boundary's hash as the seed (xxh3, so every process and machine names it alike). That a piece
+has ended counts for what follows the end, not for the hash at the end.
+
+Where a boundary stands depends on the text before it alone. With `b` the boundary before (0 at first), it stands at the first depth `d` that is
+- the end of a piece with d - b >= max(128, d / 6), or
+- the end of a piece that is itself max(128, d / 3) long: a system prompt, a document; or
+- any place with d - b >= max(128, d / 5), so that no gap is wider.
+Because ends need less distance than other places, a conversation of messages below a twenty-fourth of its depth has boundaries at ends only.
+Of n characters that two prompts share, the deepest boundary of both is above n - max(128, n / 5). At equal seeds the converse holds
+too, but for a collision of 64 bits.
+
+Bounds: no boundary is deeper than 65,536 characters, and there are at most 34: five up to 640 characters and one for each factor 6/5
+beyond, and three more where long pieces end right behind a place. One character stands for another: the record separator (U+001E) is read as the unit
+separator (U+001F), since it marks the ends of pieces here.
+Cost: one hash a boundary; pieces are joined and measured in C.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+MIN_GAP_CHARS = 128
+MAX_DEPTH_CHARS = 65_536
+_END = "\x1e"
+_NO_END = "\x1f"
+
+
+class Prefix(NamedTuple):
+    """`hashes` and `depths` from shallow to deep, one each per boundary; `chars` of the whole prompt, boundaries or not."""
+
+    hashes: tuple[int, ...]
+    depths: tuple[int, ...]
+    chars: int
+
+
+def seed_of(*names: str) -> int:
+    """What keeps prompts apart whose text is equal: model, salt, extra key. Order and empty names count."""
+    seed = 0
+    for name in names:
+        seed = xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"), seed)
+    return seed
+
+
+def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
+    ends = list(accumulate(map(len, pieces)))
+    chars = ends[-1] if ends else 0
+    if chars < MIN_GAP_CHARS:
+        return Prefix((), (), chars)
+    limit = chars
+    if chars > MAX_DEPTH_CHARS:
+        limit = MAX_DEPTH_CHARS
+        pieces = _beginning(pieces, ends)
+    text = _END.join(pieces)
+    if text.count(_END) >= len(pieces):
+        text = _END.join([piece.replace(_END, _NO_END) for piece in pieces])
+    data = (
+        text.encode() if text.isascii() else None
+    )  # offsets are the same, and one copy is cheaper than one each block
+    hashes: list[int] = []
+    depths: list[int] = []
+    depth = index = start = (
+        0  # `index` is the piece of the boundary; `start` is where in `text` the next block begins
+    )
+    end = ends[0]
+    while True:
+        gap = (depth + 3) // 4
+        place = depth + (max(MIN_GAP_CHARS, gap))
+        if depth < end <= place and _is_long(ends, index):
+            place = end
+        elif end <= place:
+            gap = (depth + 4) // 5
+            index = bisect_left(ends, depth + (max(MIN_GAP_CHARS, gap)), index)
+            if index == len(ends):
+                break
+            end = ends[index]
+            if end <= place:
+                place = end
+        depth = place
+        if depth > limit:
+            break
+        # At an end the block stops before the mark, which is the next block's first character.
+        stop = depth + index
+        block = text[start:stop].encode("utf-8", "surrogatepass") if data is None else data[start:stop]
+        seed = xxh3_64_intdigest(block, seed)
+        hashes.append(seed)
+        depths.append(depth)
+        start = stop
+    return Prefix(tuple(hashes), tuple(depths), chars)
+
+
+def _is_long(ends: list[int], index: int) -> bool:
+    """Asked only of the piece that the boundary before stands in.
+
+    A long piece that starts later has a place for a boundary inside or at its end, which comes first.
+    """
+    end = ends[index]
+    length = end - ends[index - 1] if index else end
+    return length >= MIN_GAP_CHARS and 3 * length >= end
+
+
+def _beginning(pieces: Sequence[str], ends: list[int]) -> list[str]:
+    """The text down to the greatest depth, and so many pieces."""
+    last = bisect_left(ends, MAX_DEPTH_CHARS)
+    beginning = list(pieces[: last + 1])
+    beginning[last] = beginning[last][: MAX_DEPTH_CHARS - (ends[last - 1] if last else 0)]
+    return beginning
