@@ -9,6 +9,9 @@ where nothing else has been said of it for `QUEUE_SECONDS`, the usual time betwe
 three moments of one second would be one queue counted thrice.
 The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window and measure no prefill: they meet cold caches and lazy
 compilation. How fast it prefilled before is forgotten then.
+`generation` counts the lives of its engine that were seen, for whoever remembers what is in the engine's KV cache: it changes when a report shows
+a restart (`policies.restart`). Where the engine never told what would show one, each return from absence counts as one; where it did, the
+next report decides, and one of another kind of engine, which tells nothing that could be compared, is a restart too.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from policies.automatic_window import AutomaticWindow, automatic_rules
 from policies.capacity_tokens import TokenRules
 from policies.dialects import NOTHING_TOLD, EngineReport, amended
+from policies.restart import has_restarted, tells_life, would_tell
 from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
 from routing.token_room import TokenRoom, room_of
 
@@ -52,7 +56,9 @@ class Capacity:
     __slots__ = (
         "_asked_at",
         "_automatic",
+        "_is_in_doubt",
         "_kv_tokens",
+        "_lifetime",
         "_max_num_seqs",
         "_queue_told_at",
         "_reported_at",
@@ -60,6 +66,7 @@ class Capacity:
         "_warm_up",
         "adaptive",
         "control",
+        "generation",
         "in_flight",
         "report",
         "room",
@@ -82,6 +89,12 @@ class Capacity:
         self._max_num_seqs: int | None = None
         self._kv_tokens: int | None = None
         self._warm_up = WARM_UP_SAMPLES
+        self.generation = 0
+        """How often its engine was seen to have restarted."""
+        self._lifetime: EngineReport | None = None
+        """The last that was told of each field in this generation."""
+        self._is_in_doubt = False
+        """It was absent, and no report has come since."""
 
     def adapt(self, plan: CapacityPlan) -> None:
         """Take over a configuration; a window that moves by the same rules stays where it is."""
@@ -102,6 +115,21 @@ class Capacity:
         if self.room is not None:
             self.room.forget()
 
+    def restarted(self) -> None:
+        """The engine's KV cache is empty."""
+        self.generation += 1
+        self._lifetime = None
+        self._is_in_doubt = False
+        self.warm_up()
+
+    def came_back(self) -> None:
+        """It was absent."""
+        if self._lifetime is not None and tells_life(self._lifetime):
+            self._is_in_doubt = True
+            self.warm_up()
+        else:
+            self.restarted()
+
     def sample(self, lease: Lease, now: float) -> bool:
         """A request ended well, and its slot is still counted."""
         if self.adaptive is None or self.control is None:
@@ -117,6 +145,11 @@ class Capacity:
     def take_report(self, report: EngineReport, now: float) -> bool:
         """A whole one: what it does not tell is not known any more, sizes apart."""
         window = self.window
+        if has_restarted(self._lifetime, report) or self._is_anothers(report):
+            self.restarted()
+        elif tells_life(report):
+            self._is_in_doubt = False
+        self._lifetime = amended(self._lifetime, report)
         self.report = report
         if report.waiting is not None or report.kv_usage is not None:
             self._reported_at = now
@@ -152,6 +185,9 @@ class Capacity:
         if self.adaptive is None or self.control is None:
             return False
         return self._control(pushed_back(self.control, now, self.adaptive))
+
+    def _is_anothers(self, report: EngineReport) -> bool:
+        return self._is_in_doubt and tells_life(report) and not would_tell(self._lifetime, report)
 
     def _hear(self, waiting: int | None, kv_usage: float | None, now: float) -> bool:
         if waiting is not None:

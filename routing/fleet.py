@@ -328,7 +328,7 @@ class Fleet:
     def mark_reachable(self, backend: Backend) -> None:
         if backend.absence is not PRESENT:
             backend.absence = PRESENT
-            backend.warm_up()
+            backend.came_back()
         backend.probe_failures = 0
         self._absent.discard(backend)
         if backend.is_blocked:

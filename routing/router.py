@@ -319,6 +319,8 @@ class Router:
     def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None:
         backend = self.fleet.get(backend_id)
         if backend is not None:
+            if Dialect.UNKNOWN != backend.dialect != dialect != Dialect.UNKNOWN:
+                backend.restarted()
             backend.dialect, backend.flags = dialect, flags
             backend.warm_up()
 
