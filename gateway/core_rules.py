@@ -26,7 +26,7 @@ from policies.terms import BackendId, Lane, PoolName
 from policies.windows import WindowRules
 from routing.fleet import BackendPlan, PoolPlan
 from routing.placement import AffinityRules
-from routing.router import Rules
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 
 

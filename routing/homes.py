@@ -5,21 +5,58 @@ Bound: one number per backend that has been sent something; those of retired bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from policies.cache_trust import FULL_TRUST, CacheTrust, counted, restarted, sent, told, trust_in
+from policies.dialects import EngineReport
 from routing.fleet import Backend
 
 
 class Home:
-    """A backend since its engine's last start. `trust`: what the engine's counts say of the guesses made about its cache, 0 to 1."""
+    """A backend since its engine's last start. `trust` is 0 to 1: what the engine's own counts say of the guesses about its cache."""
 
-    __slots__ = ("backend", "generation", "number", "trust")
+    __slots__ = (
+        "_known",
+        "backend",
+        "found_tokens",
+        "generation",
+        "number",
+        "predicted_tokens",
+        "trust",
+    )
 
-    def __init__(self, backend: Backend, number: int) -> None:
+    def __init__(self, backend: Backend, number: int, known: CacheTrust = FULL_TRUST) -> None:
         self.backend = backend
         self.generation = backend.generation
         self.number = number
-        self.trust = 1.0
+        self.predicted_tokens = 0.0
+        self.found_tokens = 0
+        """Of requests with something predicted, as `usage` said; since the gateway's start, like the predicted ones."""
+        self._know(known)
+
+    def _know(self, known: CacheTrust) -> None:
+        self._known = known
+        self.trust = trust_in(known)
+
+    def sent(self, cached_tokens: float, prompt_tokens: float) -> None:
+        """A request, of which so much was taken for cached."""
+        self.predicted_tokens += cached_tokens
+        self._known = sent(self._known, cached_tokens, prompt_tokens)
+
+    def told(self, predicted_tokens: float, cached_tokens: int) -> None:
+        """By the `usage` of an answer."""
+        self.found_tokens += cached_tokens
+        always = self.backend.flags.tells_cached_tokens is True
+        self._know(told(self._known, predicted_tokens, cached_tokens, always))
+
+    def counted(self, before: EngineReport | None, after: EngineReport) -> None:
+        self._know(counted(self._known, before, after))
+
+    def renewed(self, number: int) -> Home:
+        """After a restart of the engine."""
+        home = Home(self.backend, number, restarted(self._known))
+        home.predicted_tokens, home.found_tokens = self.predicted_tokens, self.found_tokens
+        return home
 
 
 class Homes:
@@ -28,14 +65,20 @@ class Homes:
         self._of: dict[Backend, Home] = {}
         self._by_number: dict[int, Home] = {}
 
+    def __iter__(self) -> Iterator[Home]:
+        return iter(self._of.values())
+
     def of(self, backend: Backend) -> Home:
         known = self._of.get(backend)
-        if known is not None:
-            if known.generation == backend.generation:
-                return known
+        if known is not None and known.generation == backend.generation:
+            return known
+        number = self._last = self._last + 1
+        if known is None:
+            home = Home(backend, number)
+        else:
             del self._by_number[known.number]
-        self._last += 1
-        home = self._of[backend] = self._by_number[self._last] = Home(backend, self._last)
+            home = known.renewed(number)
+        self._of[backend] = self._by_number[number] = home
         return home
 
     def get(self, number: int) -> Home | None:

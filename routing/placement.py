@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from policies.cache_key import CacheKey
 from policies.cache_lifetime import LifetimeRules
+from policies.dialects import EngineReport
 from policies.heat import HeatRules, counted, is_hot, is_hot_request
 from policies.load_bound import LEAVE_FACTOR, narrowed, within_bound
 from policies.path_split import PathRules
@@ -154,15 +155,24 @@ class Placement:
 
     def sent(self, lease: Lease, key: CacheKey, now: float) -> None:
         """It goes to its backend: that one will hold its prompt, and held a part of it already."""
-        home = self.homes.of(lease.backend).number
+        home = self.homes.of(lease.backend)
         (hashes, depths, chars), session = key
         if session:
-            self.sessions.sent(session, home, now)
+            self.sessions.sent(session, home.number, now)
         if hashes:
             self.table.hot.lifetime_seconds = self.sessions.lifetime_seconds
-            known = self.table.sent(hashes, lease.tag.hot_prefixes, home, now)
+            known = self.table.sent(hashes, lease.tag.hot_prefixes, home.number, now)
             lease.known_depth = depths[known - 1] if known else 0
             lease.cached_tokens = lease.known_depth / chars * lease.tag.prompt_tokens
+            home.sent(lease.cached_tokens, lease.tag.prompt_tokens)
+
+    def ended(self, lease: Lease, cached_tokens: int) -> None:
+        """Well, and its engine said how much of its prompt it had cached, or said nothing, which is 0."""
+        if lease.known_depth:
+            self.homes.of(lease.backend).told(lease.cached_tokens, cached_tokens)
+
+    def reported(self, backend: Backend, before: EngineReport | None, after: EngineReport) -> None:
+        self.homes.of(backend).counted(before, after)
 
     @staticmethod
     def _may(backend: Backend, group: Group, tried: Sequence[Backend], per_slot: float, bound: float) -> bool:

@@ -7,28 +7,22 @@ caller calls `pump` and hands out its grants.
 A request is tagged (`tagger`), tried on the pools that may take it (`slots`), else queued (`fair_queue`) if it can still meet its deadline
 (`forecast`). After each pump no slot is free that a waiting request may use; so one that arrives and finds a slot overtakes nobody.
 
-Settings: `Rules` below. Counters: `routing.counts`.
+Settings: `routing.rules`. Counters: `routing.counts`.
 Limits: per process, not shared between gateways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import inf
 
-from policies.absence import PRESENT, AbsenceRules
+from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
-from policies.emergency import ReserveRules
-from policies.fairness import FairnessRules, QueueBound
+from policies.fairness import QueueBound
 from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, HOT, QUEUE_FULL
-from policies.overload import OverloadRules
 from policies.pool_choice import PoolFacts
-from policies.preemption import PreemptionRules
-from policies.retries import RetryRules, may_retry
-from policies.retry_budget import RetryBudgetRules
-from policies.shedding import SheddingRules
+from policies.retries import may_retry
 from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
 from routing.admission import Admission
 from routing.counts import Counts
@@ -36,31 +30,16 @@ from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
 from routing.forecast import Forecast
-from routing.placement import AffinityRules, Placement
+from routing.placement import Placement
 from routing.preemption import Preemption
+from routing.rules import Rules
 from routing.second_tries import SecondTries
 from routing.slots import Slots
-from routing.tagger import Tagger, TaggerRules
+from routing.tagger import Tagger
 
 Grant = Lease | Refusal
 _LIVE_TOKENS = 32
 """How often the tokens of a running answer are charged beyond what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    probe_failures: int = 3
-    fairness: FairnessRules = field(default_factory=FairnessRules)
-    tagger: TaggerRules = field(default_factory=TaggerRules)
-    reserve: ReserveRules = field(default_factory=lambda: ReserveRules(reserved_per_pool=0))
-    """None where nobody may use the emergency lane."""
-    preemption: PreemptionRules = field(default_factory=PreemptionRules)
-    shedding: SheddingRules = field(default_factory=SheddingRules)
-    overload: OverloadRules = field(default_factory=OverloadRules)
-    retries: RetryRules = field(default_factory=RetryRules)
-    retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
-    absence: AbsenceRules = field(default_factory=AbsenceRules)
-    affinity: AffinityRules = field(default_factory=AffinityRules)
 
 
 class Router:
@@ -292,6 +271,7 @@ class Router:
         usage = lease.usage
         if usage is not None and is_good:
             self.tagger.learned(lease, usage[0], usage[1])
+            self.placement.ended(lease, usage[2])
 
     # --- the fleet ------------------------------------------------------------------------------------------------------------
 
@@ -327,7 +307,9 @@ class Router:
     def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
         backend = self.fleet.get(backend_id)
         if backend is not None:
+            before = backend.report
             self.fleet.reported(backend, report, now)
+            self.placement.reported(backend, before, report)
 
     def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
         """When a client that is refused now would be served, from the measured drain rate; None while there is none."""

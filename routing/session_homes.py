@@ -13,7 +13,7 @@ from policies.cache_lifetime import LifetimeRules, after_gap, lifetime_seconds
 
 class SessionHomes:
     def __init__(self, capacity: int, rules: LifetimeRules) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
         self._sessions: OrderedDict[int, tuple[int, float]] = OrderedDict()
         self.mean_gap_seconds: float | None = None
         self.configure(rules)
@@ -35,6 +35,6 @@ class SessionHomes:
         if before is not None:
             self.mean_gap_seconds = after_gap(self.mean_gap_seconds, now - before[1])
             self.lifetime_seconds = lifetime_seconds(self.mean_gap_seconds, self._rules)
-        elif len(self._sessions) >= self._capacity:
+        elif len(self._sessions) >= self.capacity:
             self._sessions.popitem(last=False)
         self._sessions[session] = home, now

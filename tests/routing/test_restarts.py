@@ -12,7 +12,8 @@ from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import WARM_UP_SAMPLES
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from tests.gateway.core_stage import ends_well, leased
 
 B = BackendId("b")
