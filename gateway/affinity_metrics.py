@@ -86,8 +86,8 @@ def _table(router: Router) -> Iterable[Metric]:
 def _paths(router: Router) -> Iterable[Metric]:
     paths = router.placement.paths
     share = GaugeMetricFamily("headrace_path_share_ratio", "Of slots that both want", labels=("path",))
-    share.add_metric((CachePath.HOT,), paths.hot)
-    share.add_metric((CachePath.COLD,), paths.cold)
+    for path, value in zip((CachePath.HOT, CachePath.COLD), paths.shares(), strict=True):
+        share.add_metric((path,), value)
     traffic = GaugeMetricFamily("headrace_hot_traffic_ratio", "Of what arrives", paths.hot_traffic)
     running = GaugeMetricFamily("headrace_path_in_flight", "Requests that run", labels=("pool", "path"))
     for pool in router.fleet.pools.values():

@@ -15,6 +15,7 @@ def affinity_state(router: Router, now: float) -> dict[str, Any]:
     placement = router.placement
     table, sessions, paths = placement.table, placement.sessions, placement.paths
     names = {home.number: home.backend.id for home in placement.homes}
+    hot_share, cold_share = paths.shares()
     gap = sessions.mean_gap_seconds
     return {
         "enabled": placement.rules.enabled,
@@ -32,8 +33,8 @@ def affinity_state(router: Router, now: float) -> dict[str, Any]:
             "mean_gap_seconds": None if gap is None else round(gap, 1),
         },
         "paths": {
-            "hot_share": round(paths.hot, 3),
-            "cold_share": round(paths.cold, 3),
+            "hot_share": round(hot_share, 3),
+            "cold_share": round(cold_share, 3),
             "hot_traffic": round(paths.hot_traffic, 3),
             "cold_open": paths.rules.cold_open,
         },

@@ -11,12 +11,18 @@ from policies.cache_trust import FULL_TRUST, CacheTrust, counted, restarted, sen
 from policies.dialects import EngineReport
 from routing.fleet import Backend
 
+SAMPLE_TOKENS = 4_000.0
+
 
 class Home:
     """A backend since its engine's last start. `trust` is 0 to 1: what the engine's own counts say of the guesses about its cache."""
 
     __slots__ = (
         "_known",
+        "_sent_cached",
+        "_sent_prompts",
+        "_told_cached",
+        "_told_predicted",
         "backend",
         "found_tokens",
         "generation",
@@ -29,6 +35,8 @@ class Home:
         self.backend = backend
         self.generation = backend.generation
         self.number = number
+        self._sent_cached = self._sent_prompts = 0.0
+        self._told_predicted = self._told_cached = 0.0
         self.predicted_tokens = 0.0
         self.found_tokens = 0
         """Of requests with something predicted, as `usage` said; since the gateway's start, like the predicted ones."""
@@ -41,16 +49,24 @@ class Home:
     def sent(self, cached_tokens: float, prompt_tokens: float) -> None:
         """A request, of which so much was taken for cached."""
         self.predicted_tokens += cached_tokens
-        self._known = sent(self._known, cached_tokens, prompt_tokens)
+        self._sent_cached += cached_tokens
+        self._sent_prompts += prompt_tokens
 
     def told(self, predicted_tokens: float, cached_tokens: int) -> None:
-        """By the `usage` of an answer."""
+        """By the `usage` of an answer. Several together make one sample."""
         self.found_tokens += cached_tokens
-        always = self.backend.flags.tells_cached_tokens is True
-        self._know(told(self._known, predicted_tokens, cached_tokens, always))
+        self._told_predicted += predicted_tokens
+        self._told_cached += cached_tokens
+        if self._told_predicted >= SAMPLE_TOKENS:
+            always = self.backend.flags.tells_cached_tokens is True
+            self._know(told(self._known, self._told_predicted, self._told_cached, always))
+            self._told_predicted = self._told_cached = 0.0
 
     def counted(self, before: EngineReport | None, after: EngineReport) -> None:
-        self._know(counted(self._known, before, after))
+        """By two reports of the engine."""
+        known = sent(self._known, self._sent_cached, self._sent_prompts)
+        self._sent_cached = self._sent_prompts = 0.0
+        self._know(counted(known, before, after))
 
     def renewed(self, number: int) -> Home:
         """After a restart of the engine."""

@@ -21,22 +21,25 @@ class PathShares:
 
     def configure(self, rules: PathRules) -> None:
         self.rules = rules
-        self.hot, self.cold = shares(self.hot_traffic, rules)
 
     @property
     def hot_traffic(self) -> float:
         return self._hot_cost / self._all_cost
 
+    def shares(self) -> tuple[float, float]:
+        """Of hot and of cold."""
+        return shares(self.hot_traffic, self.rules)
+
     def arrived(self, path: CachePath, cost: float) -> None:
         self._all_cost = _KEPT * self._all_cost + cost
         self._hot_cost = _KEPT * self._hot_cost + (cost if path is HOT else 0.0)
-        self.hot, self.cold = shares(self.hot_traffic, self.rules)
 
     def gives_way(self, pool: Pool, path: CachePath) -> bool:
         """Whether a request of this path lets one of the other go first."""
         capacity = pool.capacity
         if not capacity:
             return False
-        hot = over_share(pool.in_flight_hot / capacity, self.hot)
-        cold = over_share((pool.in_flight - pool.in_flight_hot) / capacity, self.cold)
+        hot_share, cold_share = self.shares()
+        hot = over_share(pool.in_flight_hot / capacity, hot_share)
+        cold = over_share((pool.in_flight - pool.in_flight_hot) / capacity, cold_share)
         return cold and not hot if path is COLD else hot and not cold

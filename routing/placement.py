@@ -64,7 +64,7 @@ class Placement:
         """Anew, and nothing of what was."""
         rules = self.rules
         self._max_prefixes = max_prefixes
-        self.table = AffinityTable(max_prefixes, self.paths.hot)
+        self.table = AffinityTable(max_prefixes, self.paths.shares()[0])
         self.sessions = SessionHomes(max(1, max_prefixes // _SESSIONS_SHARE), rules.lifetime)
         width = 1 << (_COUNTERS_PER_PREFIX * max_prefixes - 1).bit_length()
         self.sketch = FrequencySketch(width, rules.heat.window_seconds)
