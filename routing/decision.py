@@ -14,7 +14,7 @@ from typing import NamedTuple
 from policies.cache_key import CacheKey
 from policies.cost import weighted_tokens
 from policies.lengths import TextSize
-from policies.members import GOOD
+from policies.members import COLD, GOOD, HOT
 from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Tag, TicketId, Verdict
 from routing.fleet import Backend
 from routing.token_room import TokenRoom
@@ -55,6 +55,9 @@ class Line(NamedTuple):
     pools: tuple[PoolName, ...]
     backend: BackendId | None = None
     path: CachePath = CachePath.COLD
+
+    def on_other_path(self) -> Line:
+        return Line(self.model, self.pools, self.backend, HOT if self.path is COLD else COLD)
 
 
 class Ticket:

@@ -20,7 +20,7 @@ from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.fairness import QueueBound
-from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, HOT, QUEUE_FULL
+from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, QUEUE_FULL
 from policies.pool_choice import PoolFacts
 from policies.retries import may_retry
 from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
@@ -130,7 +130,12 @@ class Router:
         line = Line(model, tag.pools, tag.backend, path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         is_emergency = tag.lane is EMERGENCY
-        others_wait = queue.waiting_in_lane(tag.lane) > 0 if is_emergency else self._is_wanted(line)
+        if is_emergency:
+            others_wait = queue.waiting_in_lane(tag.lane) > 0
+        else:
+            others_wait = queue.waiting > 0 and (
+                queue.has_waiting(line) or queue.has_waiting(line.on_other_path())
+            )
         choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
@@ -317,15 +322,6 @@ class Router:
         return None if wait is None or wait == inf else self.forecast.retry_after(wait, 0.0)
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
-
-    def _is_wanted(self, line: Line) -> bool:
-        """Whether others wait for the same slots, be it on the other path."""
-        queue = self.queue
-        if not queue.waiting:
-            return False
-        return queue.has_waiting(line) or queue.has_waiting(
-            line._replace(path=HOT if line.path is COLD else COLD)
-        )
 
     def _makes_room(self, tag: Tag, bound: QueueBound) -> bool:
         victim = self.admission.makes_room(tag, bound)
