@@ -18,6 +18,8 @@ prompt, prompts that differ in tools share less than their fingerprints say. Thi
 from __future__ import annotations
 
 import struct
+from binascii import b2a_base64
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -52,6 +54,8 @@ _SAMPLED_ABOVE_CHARS = 65_536
 _SAMPLES = 64
 _SAMPLE_CHARS = 1024
 _TOKEN_CHARS = 4
+_role = itemgetter("role")
+_content = itemgetter("content")
 _MAX_NESTING = 6
 _MAX_SESSION_CHARS = 256
 
@@ -138,9 +142,9 @@ def _add_messages(messages: list[Any], pieces: list[str]) -> int:
     """The characters that were left out, as in `_add_chat`."""
     try:
         if max(map(len, messages)) == 2:  # a role and a text each, as nearly all are
-            contents = [message["content"] for message in messages]
+            contents = list(map(_content, messages))
             if sum(map(len, contents)) <= MAX_DEPTH_CHARS:
-                pieces += ["\n".join((message["role"], message["content"])) for message in messages]
+                pieces += [message["role"] + "\n" + message["content"] for message in messages]
                 return 0
             if set(map(type, contents)) == {str}:
                 return _add_long(messages, contents, pieces)
@@ -151,16 +155,17 @@ def _add_messages(messages: list[Any], pieces: list[str]) -> int:
 
 
 def _add_long(messages: list[Any], contents: list[str], pieces: list[str]) -> int:
-    roles = [message["role"] for message in messages]
-    chars = len("".join(roles)) + len(roles) + sum(map(len, contents))
+    roles = list(map(_role, messages))
+    unseen_chars = len("".join(roles)) + len(roles) + sum(map(len, contents))
+    seen_chars = 0
     for role, content in zip(roles, contents, strict=True):
         # One character more than counts, so that a piece that is cut short still ends below the greatest depth.
-        piece = "\n".join((role, content[: MAX_DEPTH_CHARS + 1]))
+        piece = f"{role}\n{content[: MAX_DEPTH_CHARS + 1]}"
         pieces.append(piece)
-        chars -= len(piece)
-        if len(piece) > MAX_DEPTH_CHARS or sum(map(len, pieces)) > MAX_DEPTH_CHARS:
+        seen_chars += len(piece)
+        if seen_chars > MAX_DEPTH_CHARS:
             break
-    return chars
+    return unseen_chars - seen_chars
 
 
 def _piece(message: dict[str, Any]) -> str:
@@ -224,9 +229,11 @@ def _add_prompt(prompt: Any, pieces: list[str]) -> int:
     elif type(prompt) is list:
         ids = prompt[: MAX_DEPTH_CHARS // _TOKEN_CHARS + 1]
         try:
-            pieces.append(struct.pack(f"<{len(ids)}I", *ids).decode("latin-1"))
+            packed = bytearray(struct.pack(f">{len(ids)}I", *ids))
         except struct.error:
             return 0
+        del packed[::4]  # no vocabulary needs more than three bytes, and these are four characters in base 64
+        pieces.append(b2a_base64(packed, newline=False).decode())
         return (len(prompt) - len(ids)) * _TOKEN_CHARS
     return 0
 

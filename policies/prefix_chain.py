@@ -13,9 +13,9 @@ Because ends need less distance than other places, a conversation of messages be
 Of n characters that two prompts share, the deepest boundary of both is above n - max(128, n / 5). At equal seeds the converse holds
 too, but for a collision of 64 bits.
 
-Bounds: no boundary is deeper than 65,536 characters, and there are at most 34: five up to 640 characters and one for each factor 6/5
-beyond, and three more where long pieces end right behind a place. One character stands for another: the record separator (U+001E) is read as the unit
-separator (U+001F), since it marks the ends of pieces here.
+Bounds: no boundary is deeper than 65,536 characters, and there are at most 39; some 30 at that depth unless every message is a third of all
+before it and ends right behind a place.
+One character stands for another: the record separator (U+001E) is read as the unit separator (U+001F), since it marks the ends of pieces.
 Cost: one hash a boundary; pieces are joined and measured in C.
 """
 
@@ -59,12 +59,13 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     if chars > MAX_DEPTH_CHARS:
         limit = MAX_DEPTH_CHARS
         pieces = _beginning(pieces, ends)
+    if _END in "".join(pieces):  # ten times as fast as to count the marks afterwards
+        pieces = [piece.replace(_END, _NO_END) for piece in pieces]
     text = _END.join(pieces)
-    if text.count(_END) >= len(pieces):
-        text = _END.join([piece.replace(_END, _NO_END) for piece in pieces])
+    is_ascii = text.isascii()
     data = (
-        text.encode() if text.isascii() else None
-    )  # offsets are the same, and one copy is cheaper than one each block
+        text.encode() if is_ascii else b""
+    )  # offsets are the same, and one call is cheaper than one each block
     hashes: list[int] = []
     depths: list[int] = []
     depth = index = start = (
@@ -72,27 +73,28 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     )
     end = ends[0]
     while True:
-        gap = (depth + 3) // 4
-        place = depth + (max(MIN_GAP_CHARS, gap))
-        if depth < end <= place and _is_long(ends, index):
-            place = end
-        elif end <= place:
-            gap = (depth + 4) // 5
-            index = bisect_left(ends, depth + (max(MIN_GAP_CHARS, gap)), index)
-            if index == len(ends):
-                break
-            end = ends[index]
-            if end <= place:
+        gap = depth + 3 >> 2
+        place = depth + gap if gap > 128 else depth + 128
+        if place >= end:
+            if depth < end and _is_long(ends, index):
                 place = end
-        depth = place
-        if depth > limit:
+            else:
+                gap = (depth + 4) // 5
+                index = bisect_left(ends, depth + gap if gap > 128 else depth + 128, index)
+                if index == len(ends):
+                    break
+                end = ends[index]
+                if end < place:
+                    place = end
+        if place > limit:
             break
         # At an end the block stops before the mark, which is the next block's first character.
-        stop = depth + index
-        block = text[start:stop].encode("utf-8", "surrogatepass") if data is None else data[start:stop]
+        stop = place + index
+        block = data[start:stop] if is_ascii else text[start:stop].encode("utf-8", "surrogatepass")
         seed = xxh3_64_intdigest(block, seed)
         hashes.append(seed)
-        depths.append(depth)
+        depths.append(place)
+        depth = place
         start = stop
     return Prefix(tuple(hashes), tuple(depths), chars)
 
