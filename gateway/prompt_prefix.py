@@ -113,7 +113,7 @@ def _add_other(fields: dict[str, Any], pieces: list[str]) -> int:
     earlier = fields.get("previous_response_id")
     if type(earlier) is str and earlier:
         pieces.append("previous_response_id\n" + earlier)
-    if has_items:
+    if type(items) is list and has_items:
         return _add_messages(items, pieces)
     if type(items) is str:
         pieces.append("user\n" + items)
