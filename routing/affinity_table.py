@@ -29,10 +29,10 @@ class AffinityTable:
     def __init__(self, max_prefixes: int, hot_share: float) -> None:
         self.max_prefixes = max_prefixes
         self.hot_share = hot_share
+        # A fifth to two fifths of all: the hot part never has less, and moving its share moves the second level only.
+        self._slots = 1 << max(0, (max_prefixes // 5).bit_length())
         capacity = self._hot_capacity(hot_share)
-        # Half of what is hot, so that moving the share only moves the second level.
-        slots = 1 << max(0, (max_prefixes // 2).bit_length() - 2)
-        self.hot = HotPrefixes(slots, capacity)
+        self.hot = HotPrefixes(self._slots, capacity)
         self.cold = ColdPrefixes(max_prefixes - capacity)
 
     def homes(self, fingerprint: int, now: float) -> Sequence[int]:
@@ -85,4 +85,4 @@ class AffinityTable:
         ]
 
     def _hot_capacity(self, hot_share: float) -> int:
-        return min(max(int(self.max_prefixes * hot_share), 1), self.max_prefixes - 1)
+        return min(max(int(self.max_prefixes * hot_share), self._slots), self.max_prefixes - 1)
