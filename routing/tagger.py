@@ -72,7 +72,9 @@ class Tagger:
         realtime = is_realtime(lane, prompt, output, rules.pool_choice)
         pools = self._order(named, prompt, realtime, size is not None)
         hot = 0
-        if key is not None and self._placement.rules.enabled:
+        if not self._placement.rules.enabled:
+            key = None
+        if key is not None:
             is_hot, hot = self._placement.heat(key, now)
             if path is None:
                 path = HOT if is_hot else COLD
