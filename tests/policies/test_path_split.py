@@ -12,7 +12,7 @@ SHARES = st.floats(0, 1)
 
 
 def test_the_fields_shares_hold_where_the_traffic_is_as_they_are() -> None:
-    assert shares(0.7, PathRules()) == (pytest.approx(0.7), pytest.approx(0.3))
+    assert shares(0.7, PathRules()) == pytest.approx((0.7, 0.3))
 
 
 @given(SHARES, SHARES, SHARES)
