@@ -51,7 +51,7 @@ class CapacityPlan(Protocol):
 
 
 class Capacity:
-    """Methods that may move the window tell whether they did."""
+    """Methods that may move the window or the room tell whether they did."""
 
     __slots__ = (
         "_asked_at",
@@ -144,7 +144,7 @@ class Capacity:
 
     def take_report(self, report: EngineReport, now: float) -> bool:
         """A whole one: what it does not tell is not known any more, sizes apart."""
-        window = self.window
+        window, has_other_size = self.window, False
         if has_restarted(self._lifetime, report) or self._is_anothers(report):
             self.restarted()
         elif tells_life(report):
@@ -157,8 +157,9 @@ class Capacity:
             self._learn_sizes(
                 report.max_num_seqs or self._max_num_seqs, report.token_capacity or self._kv_tokens
             )
+            has_other_size = True
         self._hear(report.waiting, report.kv_usage, now)
-        return self.window != window
+        return has_other_size or self.window != window
 
     def asks_load(self, now: float) -> bool:
         """Whether a mention would be news to the window. Who is told so asks for it, others not for a while: the answer may be long in coming."""

@@ -69,7 +69,10 @@ class Pool:
         "in_flight_emergency",
         "in_flight_hot",
         "kept_slots",
+        "max_tokens",
         "name",
+        "reserved",
+        "reserved_hot",
         "role",
         "usable",
     )
@@ -86,6 +89,8 @@ class Pool:
         self.in_flight = 0
         self.in_flight_emergency = 0
         self.in_flight_hot = 0
+        self.max_tokens = self.reserved = self.reserved_hot = 0.0
+        """Of its usable backends' rooms for tokens; infinite, or 0 without rooms, where nothing limits them."""
         self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
 
     @property
@@ -252,6 +257,7 @@ class Fleet:
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
             room.hold(lease, now)
+            self._count_tokens(backend, lease, lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
         if lease.tag.lane is EMERGENCY:
@@ -268,6 +274,7 @@ class Fleet:
         window, pool = backend.window, backend.home
         if lease.room is not None:
             lease.room.release(lease)
+            self._count_tokens(backend, lease, -lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
         if lease.tag.lane is EMERGENCY:
@@ -289,6 +296,13 @@ class Fleet:
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
             backend.home.kept_slots = None
+
+    def _count_tokens(self, backend: Backend, lease: Lease, tokens: int) -> None:
+        pool = backend.home
+        if pool is not None and not backend.is_blocked:
+            pool.reserved += tokens
+            if lease.tag.path is HOT:
+                pool.reserved_hot += tokens
 
     def _count_hot(self, backend: Backend, by: int) -> None:
         backend.in_flight_hot += by
@@ -363,6 +377,10 @@ class Fleet:
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
         pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)
+        rooms = [backend.room for backend in usable if backend.room is not None]
+        pool.max_tokens = sum([room.max_tokens for room in rooms])
+        pool.reserved = sum([room.reserved for room in rooms])
+        pool.reserved_hot = sum([room.reserved_hot for room in rooms])
         pool.kept_slots = None
 
     def _forget_groups(self) -> None:

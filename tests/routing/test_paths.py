@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.capacity_tokens import TokenRules
+from policies.dialects import EngineReport
+from policies.lengths import TextSize
 from policies.path_split import PathRules
 from policies.shedding import SheddingRules
 from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Verdict
@@ -27,10 +30,12 @@ STILL = PathRules(follow_traffic=False)
 class Stage:
     """One backend; whatever waits gets a slot when one that runs ends."""
 
-    def __init__(self, paths: PathRules = STILL, window: int = WINDOW) -> None:
+    def __init__(
+        self, paths: PathRules = STILL, window: int = WINDOW, tokens: TokenRules | None = None
+    ) -> None:
         rules = Rules(affinity=AffinityRules(paths=paths), shedding=SheddingRules(enabled=False))
         self.router = Router(rules)
-        self.router.configure([BackendPlan(BackendId("b"), PoolName("p"), window)], rules)
+        self.router.configure([BackendPlan(BackendId("b"), PoolName("p"), window, tokens=tokens)], rules)
         self.running: list[Lease] = []
         self.waiting: dict[int, Ticket] = {}
         self.now = 0.0
@@ -171,3 +176,33 @@ def test_a_closed_cold_path_refuses_cold_requests_but_emergencies() -> None:
     stage.comes(HOT)
     stage.comes(COLD._replace(lane=Lane.EMERGENCY))
     assert len(stage.running) == 2
+
+
+def test_tokens_count_where_they_are_what_runs_out() -> None:
+    """Few cold requests of long prompts hold most of the KV cache: they give way although they hold few slots."""
+    paths = PathRules(hot_share=0.9, cold_share=0.3, follow_traffic=False)
+    stage = Stage(paths, tokens=TokenRules(max_tokens=10_000))
+    long = COLD._replace(size=TextSize(token_ids=2_000), max_tokens=1)
+    short = HOT._replace(size=TextSize(token_ids=100), max_tokens=1)
+    for _ in range(2):
+        stage.comes(long)
+    for _ in range(WINDOW - 2):
+        stage.comes(short)
+    [pool] = stage.router.fleet.pools.values()
+    assert (pool.reserved, pool.reserved_hot) == (2 * 2001 + 8 * 101, 8 * 101)
+    stage.comes(long)
+    stage.comes(short)
+    stage.ends(WINDOW - 1)
+    assert stage.held()[CachePath.HOT] == WINDOW - 2, "cold holds 40 % of the tokens and 20 % of the slots"
+    while stage.running:
+        stage.ends()
+    assert (pool.reserved, pool.reserved_hot) == (0, 0)
+
+
+def test_the_pools_tokens_follow_what_its_engines_say_of_their_size() -> None:
+    stage = Stage(tokens=TokenRules(by_engine=True))
+    [pool] = stage.router.fleet.pools.values()
+    stage.router.reported(BackendId("b"), EngineReport(token_capacity=1000), 0.0)
+    assert pool.max_tokens == pytest.approx(900)
+    stage.router.reported(BackendId("b"), EngineReport(token_capacity=2000), 1.0)
+    assert pool.max_tokens == pytest.approx(1800)
