@@ -112,6 +112,7 @@ class Backend(Capacity):
         "models",
         "orders",
         "pool",
+        "prefilling",
         "probe_failures",
     )
 
@@ -123,6 +124,8 @@ class Backend(Capacity):
         """Names this engine serves; None until it has told."""
         self.in_flight_emergency = 0
         self.in_flight_hot = 0
+        self.prefilling = 0
+        """Prompt tokens that it has yet to compute, as expected of what was sent there."""
         self.absence: Absence = PRESENT
         self.absences = 0
         """How often it went absent."""
@@ -272,6 +275,8 @@ class Fleet:
         in_flight = backend.in_flight
         backend.in_flight = in_flight - 1
         window, pool = backend.window, backend.home
+        if lease.prefilling:
+            self.begun(lease)
         if lease.room is not None:
             lease.room.release(lease)
             self._count_tokens(backend, lease, -lease.tokens_held)
@@ -283,6 +288,11 @@ class Fleet:
             self._count_hot(backend, -1)
         for order in backend.orders:
             order.changed(backend)
+
+    def begun(self, lease: Lease) -> None:
+        """Its prompt is computed, or is not to be any more."""
+        lease.backend.prefilling -= lease.prefilling
+        lease.prefilling = 0
 
     def prefilled(self, lease: Lease, now: float) -> None:
         """Its answer has begun."""

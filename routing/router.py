@@ -235,6 +235,8 @@ class Router:
             owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
             if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
                 self._settle(lease, owed, now)
+        if lease.prefilling:
+            self.fleet.begun(lease)
         if not lease.prefill_held:
             return False
         self.fleet.prefilled(lease, now)
