@@ -8,7 +8,7 @@ from __future__ import annotations
 from policies.members import COLD, HOT
 from policies.path_split import TRAFFIC_SHARE, PathRules, over_share, shares
 from policies.terms import CachePath
-from routing.fleet import Pool
+from routing.pool import Pool
 
 _KEPT = 1.0 - TRAFFIC_SHARE
 
