@@ -24,7 +24,7 @@ from policies.cache_key import CacheKey
 from policies.cache_lifetime import LifetimeRules
 from policies.dialects import EngineReport
 from policies.heat import HeatRules, counted, is_hot, is_hot_request
-from policies.load_bound import LEAVE_FACTOR, narrowed, within_bound
+from policies.load_bound import LEAVE_FACTOR, most_in_flight
 from policies.path_split import PathRules
 from policies.prefill_patience import is_worth
 from policies.terms import Tag
@@ -121,21 +121,21 @@ class Placement:
         tokens_per_char = tag.prompt_tokens / chars if chars else 0.0
         get = self.homes.get
 
-        def may(backend: Backend, bound: float, spared: float) -> bool:
+        def may(backend: Backend, bound: float, trust: float, spared: float) -> bool:
             in_flight, window = backend.in_flight, backend.window
             return (
                 not backend.is_blocked
                 and (window is None or in_flight < window)
-                and within_bound(in_flight, group.fair_share(backend, per_slot), bound)
-                and is_worth(backend.prefilling, ahead, spared)
+                and in_flight <= most_in_flight(group.fair_share(backend, per_slot), bound, trust)
+                and is_worth(backend.prefilling, ahead, trust * spared)
                 and backend not in tried
                 and backend in group
             )
 
         if session and (home := get(self.sessions.home(session, now))) is not None:
             known = self.table.known(hashes, home, now)
-            spared = home.trust * tokens_per_char * depths[known - 1] if known else 0.0
-            if may(home.backend, LEAVE_FACTOR * bound, spared):
+            spared = tokens_per_char * depths[known - 1] if known else 0.0
+            if may(home.backend, LEAVE_FACTOR * bound, home.trust, spared):
                 self.by["session"] += 1
                 return home.backend
         best: Backend | None = None
@@ -149,7 +149,7 @@ class Placement:
                     home is not None
                     and home.holds(written)
                     and home.trust * spared >= MIN_GAIN_TOKENS
-                    and may(home.backend, narrowed(bound, home.trust), home.trust * spared)
+                    and may(home.backend, bound, home.trust, spared)
                     and (best is None or home.backend.prefilling < best.prefilling)
                 ):
                     best = home.backend
@@ -158,7 +158,7 @@ class Placement:
                 return best
         if session or hashes:
             for backend in group.rendezvous.order(_preferred(key, tag)):
-                if may(backend, bound, 0.0):
+                if may(backend, bound, 1.0, 0.0):
                     self.by["rendezvous"] += 1
                     return backend
         self.by["load"] += 1

@@ -61,7 +61,7 @@ def test_max_prefixes_is_how_many_are_remembered(most: int) -> None:
     assert most / 4 < len(table.hot) + table.cold.used <= most
 
 
-@pytest.mark.parametrize(("bound", "most"), [(1.0, 11), (2.0, 21)])
+@pytest.mark.parametrize(("bound", "most"), [(1.0, 14), (2.0, 21)])
 def test_load_bound_times_its_share_is_what_a_backend_gets_for_its_cache(bound: float, most: int) -> None:
     router = core(affinity=AffinitySettings(load_bound=bound))
     leases = [leased(router, 0.0, of("system")) for _ in range(40)]

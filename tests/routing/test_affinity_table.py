@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.terms import BackendId, PoolName
 from routing.affinity_table import STEP, AffinityTable
 from routing.cold_prefixes import ColdPrefixes
+from routing.fleet import Backend, BackendPlan
+from routing.homes import Home
 from routing.hot_prefixes import MAX_HOMES, HotPrefix, HotPrefixes
 
 FINGERPRINTS = st.integers(1, 40)
@@ -21,9 +24,9 @@ def used(prefixes: HotPrefixes, fingerprint: int, now: float) -> int | None:
     """As the table uses one; the fingerprint of whoever had to go."""
     found = prefixes.get(fingerprint, now)
     if found is not None:
-        found.use(1, now)
+        found.use(1, 0, now)
         return None
-    gone = prefixes.add(HotPrefix(fingerprint, [1], now))
+    gone = prefixes.add(HotPrefix(fingerprint, [(1, 0)], now))
     return gone.fingerprint if gone is not None else None
 
 
@@ -74,11 +77,12 @@ def test_a_slot_whose_prefix_has_expired_goes_to_the_next_that_collides() -> Non
 
 
 def test_a_prefix_has_its_last_few_homes() -> None:
-    prefix = HotPrefix(1, [1], 0.0)
-    assert prefix.use(1, 1.0)
+    prefix = HotPrefix(1, [(1, 10)], 0.0)
+    prefix.use(1, 20, 1.0)
+    assert prefix.homes == [(1, 20)]
     for home in range(2, 9):
-        assert not prefix.use(home, 2.0)
-    assert prefix.homes == [5, 6, 7, 8]
+        prefix.use(home, 30, 2.0)
+    assert prefix.homes == [(5, 30), (6, 30), (7, 30), (8, 30)]
     assert len(prefix.homes) == MAX_HOMES
     assert (prefix.uses, prefix.used_at) == (9, 2.0)
 
@@ -91,19 +95,19 @@ def test_the_last_to_come_to_a_place_has_it(puts: list[tuple[int, int]]) -> None
     cold = ColdPrefixes(7)
     places: dict[int, tuple[int, int]] = {}
     for fingerprint, home in puts:
-        cold.put(fingerprint, home)
+        cold.put(fingerprint, home, 10 * home)
         places[fingerprint % 7] = fingerprint, home
     assert cold.used == len(places)
     for fingerprint in range(1, 41):
-        kept = places.get(fingerprint % 7, (0, 0))
-        assert cold.get(fingerprint) == (kept[1] if kept[0] == fingerprint else 0)
+        kept, home = places.get(fingerprint % 7, (0, 0))
+        assert cold.get(fingerprint) == ((home, 10 * home) if kept == fingerprint else None)
 
 
 @given(st.lists(st.tuples(FINGERPRINTS, st.integers(1, 5))), st.integers(1, 20))
 def test_another_size_keeps_what_finds_a_place(puts: list[tuple[int, int]], capacity: int) -> None:
     cold = ColdPrefixes(7)
     for fingerprint, home in puts:
-        cold.put(fingerprint, home)
+        cold.put(fingerprint, home, 10 * home)
     other = cold.resized(capacity)
     kept = {fingerprint for fingerprint in range(1, 41) if other.get(fingerprint)}
     assert all(other.get(fingerprint) == cold.get(fingerprint) for fingerprint in kept)
@@ -113,40 +117,69 @@ def test_another_size_keeps_what_finds_a_place(puts: list[tuple[int, int]], capa
 # --- both ---------------------------------------------------------------------------------------------------------------------
 
 
+def homes(count: int, kv_tokens: int | None = None) -> list[Home]:
+    """Of backends whose caches hold so much."""
+    backends = [Backend(BackendPlan(BackendId(f"b{number}"), PoolName("p"))) for number in range(count)]
+    for backend in backends:
+        backend.kv_tokens = kv_tokens
+    return [Home(backend, number) for number, backend in enumerate(backends, 1)]
+
+
+def known(table: AffinityTable, fingerprint: int, now: float = 0.0) -> list[int]:
+    return [number for number, _ in table.homes(fingerprint, now)]
+
+
 def test_what_was_sent_is_known_from_then_on_as_deep_as_it_went_there() -> None:
     table = AffinityTable(256, 0.7)
-    assert table.sent([1, 2, 3], 2, home=4, now=0.0) == 0
-    assert table.sent([1, 2, 3], 2, home=4, now=1.0) == 3
-    assert table.sent([1, 2, 9], 2, home=4, now=2.0) == 2
-    assert table.sent([1, 2, 3], 2, home=5, now=3.0) == 0
-    assert [tuple(table.homes(one, 3.0)) for one in (1, 2, 3, 9)] == [(4, 5), (4, 5), (5,), (4,)]
+    a, b = homes(2)
+    table.sent([1, 2, 3], 2, a, 0.0)
+    assert [table.known(hashes, a, 1.0) for hashes in ([1, 2, 3], [1, 2, 9], [9], [])] == [3, 2, 0, 0]
+    assert table.known([1, 2, 3], b, 1.0) == 0
+    table.sent([1, 2, 9], 2, a, 2.0)
+    table.sent([1, 2, 3], 2, b, 3.0)
+    assert [known(table, one, 3.0) for one in (1, 2, 3, 9)] == [[1, 2], [1, 2], [2], [1]]
     assert [table.is_hot(one, 3.0) for one in (1, 2, 3, 9)] == [True, True, False, False]
+
+
+def test_what_a_cache_has_evicted_since_is_not_known_any_more() -> None:
+    table = AffinityTable(256, 0.7)
+    [home] = homes(1, kv_tokens=1000)
+    home.sent(0.0, 100.0, 0.0)
+    table.sent([1, 2], 1, home, 0.0)
+    home.sent(0.0, 900.0, 100.0)
+    assert table.known([1, 2], home, 0.0) == 2
+    table.sent([1], 1, home, 0.0)
+    home.sent(0.0, 1.0, 0.0)
+    assert table.known([1, 2], home, 0.0) == 1, "the first was used again"
+    assert table.known([2], home, 0.0) == 0
 
 
 def test_a_cold_prefix_that_becomes_hot_keeps_its_home() -> None:
     table = AffinityTable(256, 0.7)
-    table.sent([1], 0, home=4, now=0.0)
-    assert table.sent([1], 1, home=5, now=1.0) == 0
-    assert tuple(table.homes(1, 1.0)) == (4, 5)
+    a, b = homes(2)
+    table.sent([1], 0, a, 0.0)
+    table.sent([1], 1, b, 1.0)
+    assert known(table, 1, 1.0) == [1, 2]
 
 
 def test_what_the_hot_part_has_no_room_for_goes_on_in_the_cold_one() -> None:
     table = AffinityTable(64, 0.7)
-    first = table.hot.capacity + 1
+    [home] = homes(1)
     for fingerprint in range(1, 200):
-        table.sent([fingerprint * 16], 1, home=fingerprint, now=float(fingerprint))
-    assert len(table.hot) <= first
-    assert any(not table.is_hot(one * 16, 200.0) and table.homes(one * 16, 200.0) for one in range(1, 200))
+        table.sent([fingerprint * 16], 1, home, float(fingerprint))
+    assert len(table.hot) <= table.hot.capacity
+    assert any(not table.is_hot(one * 16, 200.0) and known(table, one * 16, 200.0) for one in range(1, 200))
 
 
 @given(
-    st.lists(st.tuples(st.lists(FINGERPRINTS, max_size=8), st.integers(0, 8), st.integers(1, 5))),
+    st.lists(st.tuples(st.lists(FINGERPRINTS, max_size=8), st.integers(0, 8), st.integers(0, 4))),
     st.lists(st.floats(0, 1), max_size=5),
 )
 def test_it_never_holds_more_than_it_may(sent: list[tuple[list[int], int, int]], moves: list[float]) -> None:
     table = AffinityTable(20, 0.7)
+    of = homes(5)
     for now, (hashes, hot, home) in enumerate(sent):
-        table.sent(hashes, hot, home, float(now))
+        table.sent(hashes, hot, of[home], float(now))
         if moves and now % 5 == 0:
             table.share_out(moves[now % len(moves)])
         assert len(table.hot) <= table.hot.capacity
@@ -156,21 +189,23 @@ def test_it_never_holds_more_than_it_may(sent: list[tuple[list[int], int, int]],
 
 def test_the_share_of_the_hot_part_moves_in_steps_and_loses_nothing_that_fits() -> None:
     table = AffinityTable(1000, 0.7)
+    [home] = homes(1)
     cold = table.cold
     table.share_out(0.7 + 0.9 * STEP)
     assert table.cold is cold
     for fingerprint in range(1, 100):
-        table.sent([fingerprint], 0, home=3, now=0.0)
+        table.sent([fingerprint], 0, home, 0.0)
     table.share_out(0.8)
     assert (table.hot.capacity, table.cold.capacity) == (800, 200)
-    assert all(tuple(table.homes(fingerprint, 0.0)) == (3,) for fingerprint in range(1, 100))
+    assert all(known(table, fingerprint) == [1] for fingerprint in range(1, 100))
 
 
 def test_the_most_used_prefixes_are_shown_with_how_often_and_how_long_ago() -> None:
     table = AffinityTable(256, 0.7)
+    _, home = homes(2)
     for fingerprint in range(1, 60):
         for _ in range(fingerprint):
-            table.sent([fingerprint], 1, home=2, now=5.0)
+            table.sent([fingerprint], 1, home, 5.0)
     top = table.top(8.0)
     assert [one.fingerprint for one in top] == list(range(59, 39, -1))
     assert top[0] == (59, (2,), 59, 3.0)
@@ -180,9 +215,10 @@ def test_a_million_prefixes_leave_no_more_than_a_thousand() -> None:
     """Memory is bounded as configured, whatever comes."""
     chance = Random(1)
     table = AffinityTable(1024, 0.7)
+    of = homes(8)
     for now in range(100_000):
         hashes = [chance.getrandbits(64) for _ in range(10)]
-        table.sent(hashes, chance.randrange(3), home=1 + now % 8, now=float(now))
+        table.sent(hashes, chance.randrange(3), of[now % 8], float(now))
         if now % 10_000 == 9_999:
             assert len(table.hot) + table.cold.used <= 1024
             size = sum(sys.getsizeof(one) + sys.getsizeof(one.homes) for one in table.hot)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from policies.dialects import EngineReport
 from policies.heat import HeatRules
-from policies.load_bound import LEAVE_FACTOR
+from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import Backend, BackendPlan
@@ -73,7 +73,7 @@ def test_the_longest_beginning_counts_and_not_the_first() -> None:
     router = fleet(2)
     first = served(router, of("system", "document"))
     # The other backend gets the system prompt with another document while the first is busy.
-    busy = loaded(router, first, 8)
+    busy = loaded(router, first, 12)
     second = served(router, of("system", "other"))
     assert second != first
     for lease in busy:
@@ -109,7 +109,7 @@ def test_a_prompt_that_is_too_short_to_look_for_goes_by_load() -> None:
     router = fleet(4)
     homes = Counter(sent(router, Intent(key=key_of())).backend.id for _ in range(8))
     assert set(homes.values()) == {2}
-    assert by(router) == {}
+    assert by(router) == {"load": 8}
 
 
 def test_a_beginning_that_saves_next_to_nothing_is_not_looked_for() -> None:
@@ -140,7 +140,7 @@ def test_switched_off_nothing_is_remembered_and_every_request_is_cold() -> None:
 
 
 class Bounded(RuleBasedStateMachine):
-    """No backend is given a request above the bound for its cache's sake: it has at most c times its share and one more."""
+    """No backend is given a request above the bound while another has less: with it, it has at most c times its share, or three more than it, and one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,8 +161,8 @@ class Bounded(RuleBasedStateMachine):
             return
         self.running.append(decision)
         bound = 1.25 * LEAVE_FACTOR if session else 1.25
-        least = min(before.values())
-        assert before[decision.backend.id] <= max(bound * (total + 1) / 4, least)
+        most = most_in_flight((total + 1) / 4, bound)
+        assert before[decision.backend.id] <= max(most, min(before.values()))
 
     @precondition(lambda self: self.running)
     @rule(number=st.integers(0, 1000))
@@ -182,25 +182,25 @@ def test_a_popular_beginning_gets_a_second_backend_instead_of_overloading_one() 
     router = fleet(4)
     leases = [sent(router, of("system", f"question {number}")) for number in range(40)]
     held = Counter(lease.backend.id for lease in leases)
-    assert max(held.values()) <= 1.25 * 10 + 1
-    assert len(router.placement.table.homes(of("system").key.prefix.hashes[0], 0.0)) == 4  # type: ignore[union-attr]
+    assert max(held.values()) <= most_in_flight(10, 1.25) + 1
+    assert len(router.placement.table.homes(key_of("system").prefix.hashes[0], 0.0)) >= 3
 
 
 def test_shares_follow_the_windows() -> None:
     rules = Rules(affinity=HOT)
     router = Router(rules)
     router.configure(
-        [BackendPlan(BackendId("small"), POOL, 4), BackendPlan(BackendId("large"), POOL, 12)], rules
+        [BackendPlan(BackendId("small"), POOL, 40), BackendPlan(BackendId("large"), POOL, 120)], rules
     )
-    held = Counter(sent(router, of("system", "rest")).backend.id for _ in range(12))
-    assert held[BackendId("small")] <= 1.25 * 12 * 4 / 16 + 1
-    assert held[BackendId("large")] <= 1.25 * 12 * 12 / 16 + 1
+    held = Counter(sent(router, of("system", "rest")).backend.id for _ in range(120))
+    assert held[BackendId("small")] <= 1.25 * 120 * 40 / 160 + 1
+    assert held[BackendId("large")] <= 1.25 * 120 * 120 / 160 + 1
 
 
 def test_a_load_bound_of_one_is_even_load() -> None:
     router = fleet(4, affinity=AffinityRules(load_bound=1.0))
-    held = Counter(sent(router, of("system")).backend.id for _ in range(40))
-    assert max(held.values()) <= 11
+    held = Counter(sent(router, of("system")).backend.id for _ in range(400))
+    assert max(held.values()) <= 100 + SLACK_REQUESTS + 1
 
 
 def test_backends_that_serve_another_model_do_not_count_in_the_mean() -> None:
@@ -211,7 +211,7 @@ def test_backends_that_serve_another_model_do_not_count_in_the_mean() -> None:
         loaded(router, BackendId(f"b{number}"), 10)
     leases = [router.arrive("m", 0.0, of("system")) for _ in range(10)]
     held = Counter(lease.backend.id for lease in leases if isinstance(lease, Lease))
-    assert held.keys() == {"b0", "b1"} and max(held.values()) <= 1.25 * 5 + 1
+    assert held.keys() == {"b0", "b1"} and max(held.values()) <= 9
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------------------
@@ -239,9 +239,9 @@ def test_a_session_does_not_leave_for_one_request_above_the_bound() -> None:
     router = fleet(2)
     home = served(router, of("a", session="s"))
     other = next(one.id for one in router.fleet if one.id != home)
-    loaded(router, other, 8)
-    # Its share is 9.5 with the new one: 1.25 times that is 11.9, and with the patience of a session 14.25.
-    loaded(router, home, 12)
+    loaded(router, other, 12)
+    # Its share is 18.5 with the new one: 1.25 times that is 23.1, and with the patience of a session 27.8.
+    loaded(router, home, 24)
     assert sent(router, of("a", session="s")).backend.id == home
 
 
@@ -309,7 +309,7 @@ def test_after_a_restart_its_prefixes_come_back_within_the_bound() -> None:
     held: Counter[str] = Counter()
     for number in range(40):
         held[sent(router, of(f"system {number}")).backend.id] += 1
-        assert held[restarted] <= 1.25 * sum(held.values()) / 4 + 1
+        assert held[restarted] <= most_in_flight(sum(held.values()) / 4, 1.25) + 1
     assert held[restarted] >= 5
 
 
@@ -335,7 +335,7 @@ def test_a_backend_that_cannot_be_used_is_passed_and_keeps_what_it_has() -> None
     router.reported(home, report(started_at=1.0), 1.0)
     assert home in {
         one.backend.id
-        for number in router.placement.table.homes(key_of("system").prefix.hashes[0], 1.0)
+        for number, _ in router.placement.table.homes(key_of("system").prefix.hashes[0], 1.0)
         if (one := router.placement.homes.get(number)) is not None
     }
 
