@@ -35,11 +35,22 @@ _NO_END = "\x1f"
 
 
 class Prefix(NamedTuple):
-    """`hashes` and `depths` from shallow to deep, one each per boundary; `chars` of the whole prompt, boundaries or not."""
+    """`hashes` and `depths` from shallow to deep, one each per boundary; `chars` of the whole prompt, boundaries or not.
+
+    `sizes` are the depths in bytes of UTF-8, `size` is the whole prompt's: a tokenizer takes about as many bytes to a token in one script as in another, but
+    three to four times as many characters in English as in Chinese. So a boundary has size / `size` of the prompt's tokens before it.
+    """
 
     hashes: tuple[int, ...]
     depths: tuple[int, ...]
     chars: int
+    sizes: tuple[int, ...]
+    size: int
+
+    def followed_by(self, chars: int) -> Prefix:
+        """By so many characters more, which are taken to be like those before."""
+        size = self.size + chars * self.size // max(self.chars, 1)
+        return self._replace(chars=self.chars + chars, size=size)
 
 
 def seed_of(*names: str) -> int:
@@ -54,7 +65,7 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     ends = list(accumulate(map(len, pieces)))
     chars = ends[-1] if ends else 0
     if chars < MIN_GAP_CHARS:
-        return Prefix((), (), chars)
+        return Prefix((), (), chars, (), chars)
     limit = chars
     if chars > MAX_DEPTH_CHARS:
         limit = MAX_DEPTH_CHARS
@@ -63,14 +74,13 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
         pieces = [piece.replace(_END, _NO_END) for piece in pieces]
     text = _END.join(pieces)
     is_ascii = text.isascii()
-    data = (
-        text.encode() if is_ascii else b""
-    )  # offsets are the same, and one call is cheaper than one each block
+    # Offsets are the same then, and one call is cheaper than one each block.
+    data = text.encode() if is_ascii else b""
     hashes: list[int] = []
     depths: list[int] = []
-    depth = index = start = (
-        0  # `index` is the piece of the boundary; `start` is where in `text` the next block begins
-    )
+    sizes: list[int] = []
+    # `index` is the piece of the boundary; `start` is where in `text` the next block begins.
+    depth = index = start = size = marks = 0
     end = ends[0]
     while True:
         gap = depth + 3 >> 2
@@ -96,7 +106,15 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
         depths.append(place)
         depth = place
         start = stop
-    return Prefix(tuple(hashes), tuple(depths), chars)
+        if not is_ascii:
+            size += len(block) - (index - marks)
+            sizes.append(size)
+            marks = index
+    found = tuple(depths)
+    if is_ascii:
+        return Prefix(tuple(hashes), found, chars, found, chars)
+    rest = len(text[start:].encode("utf-8", "surrogatepass")) - (len(pieces) - 1 - marks)
+    return Prefix(tuple(hashes), found, limit, tuple(sizes), size + rest).followed_by(chars - limit)
 
 
 def _is_long(ends: list[int], index: int) -> bool:

@@ -85,7 +85,7 @@ class Placement:
 
     def heat(self, key: CacheKey, now: float) -> tuple[bool, int]:
         """Whether a request that has just come is hot, and how many of its prefixes are. Counts it."""
-        (hashes, depths, chars), session = key
+        (hashes, depths, chars, _, _), session = key
         rules = self.rules.heat
         if self._max_prefixes != self.rules.max_prefixes:
             # Not before the first that has a key: a fleet without prompts needs none of it.
@@ -116,9 +116,9 @@ class Placement:
         least = self._least_ahead(group, key, tag, tried)
         if least is None:
             return None
-        (hashes, depths, chars), session = key
+        (hashes, _, _, sizes, size), session = key
         bound, per_slot, ahead = self.rules.load_bound, group.load_per_slot(), least.prefilling
-        tokens_per_char = tag.prompt_tokens / chars if chars else 0.0
+        tokens_per_byte = tag.prompt_tokens / size if size else 0.0
         get = self.homes.get
 
         def may(backend: Backend, bound: float, trust: float, spared: float) -> bool:
@@ -134,13 +134,13 @@ class Placement:
 
         if session and (home := get(self.sessions.home(session, now))) is not None:
             known = self.table.known(hashes, home, now)
-            spared = tokens_per_char * depths[known - 1] if known else 0.0
+            spared = tokens_per_byte * sizes[known - 1] if known else 0.0
             if may(home.backend, LEAVE_FACTOR * bound, home.trust, spared):
                 self.by["session"] += 1
                 return home.backend
         best: Backend | None = None
         for index in range(len(hashes) - 1, -1, -1):
-            spared = tokens_per_char * depths[index]
+            spared = tokens_per_byte * sizes[index]
             if spared < MIN_GAIN_TOKENS:
                 break
             for number, written in self.table.homes(hashes[index], now):
@@ -167,7 +167,7 @@ class Placement:
     def sent(self, lease: Lease, key: CacheKey, now: float) -> None:
         """It goes to its backend: that one will hold its prompt, and held a part of it already."""
         home, tag = self.homes.of(lease.backend), lease.tag
-        (hashes, depths, chars), session = key
+        (hashes, depths, _, sizes, size), session = key
         if session:
             self.sessions.sent(session, home.number, now)
         prompt = tag.prompt_tokens
@@ -175,8 +175,10 @@ class Placement:
             table = self.table
             table.hot.lifetime_seconds = self.sessions.lifetime_seconds
             known = table.known(hashes, home, now)
-            lease.known_depth = depths[known - 1] if known else 0
-            lease.cached_tokens = lease.known_depth / chars * prompt
+            if known:
+                lease.known_depth, lease.cached_tokens = depths[known - 1], sizes[known - 1] / size * prompt
+            else:  # it may have had a part of it elsewhere, before it was moved
+                lease.known_depth, lease.cached_tokens = 0, 0.0
             home.sent(lease.cached_tokens, prompt, tag.output_tokens)
             table.sent(hashes, tag.hot_prefixes, home, now)
         if tag.streamed:
@@ -212,7 +214,7 @@ class Placement:
 
 def _preferred(key: CacheKey, tag: Tag) -> int:
     """By what the rendezvous order is made."""
-    (hashes, depths, _), session = key
+    (hashes, depths, _, _, _), session = key
     if session or not hashes:
         return session
     if tag.hot_prefixes:

@@ -15,7 +15,8 @@ def key_of(*blocks: str, session: str = "") -> CacheKey:
     for block in blocks:
         hashes.append(seed_of(f"{hashes[-1] if hashes else 0}", block))
     depths = tuple(BLOCK_CHARS * (count + 1) for count in range(len(blocks)))
-    prefix = Prefix(tuple(hashes), depths, BLOCK_CHARS * len(blocks)) if blocks else NO_PREFIX
+    size = BLOCK_CHARS * len(blocks)
+    prefix = Prefix(tuple(hashes), depths, size, depths, size) if blocks else NO_PREFIX
     return CacheKey(prefix, seed_of("tenant", session) if session else 0)
 
 
