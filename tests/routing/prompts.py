@@ -20,7 +20,7 @@ def key_of(*blocks: str, session: str = "") -> CacheKey:
     return CacheKey(prefix, seed_of("tenant", session) if session else 0)
 
 
-def of(*blocks: str, session: str = "") -> Intent:
-    """Ten tokens to a block and forty characters to ten tokens would be real; here a block is a thousand tokens, so that each is worth a choice."""
+def of(*blocks: str, session: str = "", streamed: bool = False) -> Intent:
+    """A block is a thousand tokens, so that each is worth a choice."""
     size = TextSize(token_ids=1000 * max(1, len(blocks)))
-    return Intent(size=size, max_tokens=10, key=key_of(*blocks, session=session))
+    return Intent(size=size, max_tokens=10, streamed=streamed, key=key_of(*blocks, session=session))

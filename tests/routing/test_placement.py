@@ -11,11 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from policies.dialects import EngineReport
 from policies.heat import HeatRules
+from policies.lengths import TextSize
 from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import Backend, BackendPlan
-from routing.placement import KEY_CHARS, MIN_GAIN_TOKENS, AffinityRules
+from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, AffinityRules
 from routing.router import Router
 from routing.rules import Rules
 from tests.routing.prompts import BLOCK_CHARS, key_of, of
@@ -151,23 +152,39 @@ class Bounded(RuleBasedStateMachine):
         system=st.sampled_from("ab"),
         document=st.sampled_from("cdefg"),
         session=st.sampled_from(["", "", "s", "t"]),
+        streamed=st.booleans(),
     )
-    def arrives(self, system: str, document: str, session: str) -> None:
+    def arrives(self, system: str, document: str, session: str, streamed: bool) -> None:
         before = {one.id: one.in_flight for one in self.router.fleet}
+        ahead = {one.id: one.prefilling for one in self.router.fleet if one.in_flight < 8}
         total = sum(before.values())
-        decision = self.router.arrive("", 0.0, of(system, document, session=session))
+        decision = self.router.arrive("", 0.0, of(system, document, session=session, streamed=streamed))
         if not isinstance(decision, Lease):
             assert all(count == 8 for count in before.values())
             return
         self.running.append(decision)
         bound = 1.25 * LEAVE_FACTOR if session else 1.25
         most = most_in_flight((total + 1) / 4, bound)
-        assert before[decision.backend.id] <= max(most, min(before.values()))
+        if before[decision.backend.id] > most:
+            # Nothing but its own line of prompts is shorter than all others.
+            assert decision.backend.prefilling - decision.prefilling <= min(ahead.values())
 
     @precondition(lambda self: self.running)
     @rule(number=st.integers(0, 1000))
     def ends(self, number: int) -> None:
         ended(self.router, self.running.pop(number % len(self.running)))
+
+    @precondition(lambda self: self.running)
+    @rule(number=st.integers(0, 1000))
+    def begins(self, number: int) -> None:
+        self.router.produced(self.running[number % len(self.running)], 1, 0.0)
+
+    @invariant()
+    def the_lines_are_what_is_in_them(self) -> None:
+        for backend in self.router.fleet:
+            assert backend.prefilling == sum(
+                lease.prefilling for lease in self.running if lease.backend is backend
+            )
 
     @invariant()
     def windows_hold(self) -> None:
@@ -212,6 +229,70 @@ def test_backends_that_serve_another_model_do_not_count_in_the_mean() -> None:
     leases = [router.arrive("m", 0.0, of("system")) for _ in range(10)]
     held = Counter(lease.backend.id for lease in leases if isinstance(lease, Lease))
     assert held.keys() == {"b0", "b1"} and max(held.values()) <= 9
+
+
+# --- the line of prompts ahead ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_prompt_goes_where_the_fewest_prompt_tokens_are_ahead() -> None:
+    router = fleet(4)
+    held = Counter(sent(router, of(f"{number}", *"abc", streamed=True)).backend.id for number in range(12))
+    assert set(held.values()) == {3}
+    assert {backend.prefilling for backend in router.fleet} == {12_000}
+
+
+def test_a_known_prompt_waits_for_a_line_worth_what_is_cached_and_goes_elsewhere_from_a_longer_one() -> None:
+    router = fleet(2)
+    home = served(router, of("system"))
+    for number in range(3):
+        sent(
+            router,
+            Intent(size=TextSize(token_ids=1500), streamed=True, backend=home, key=key_of(f"{number}")),
+        )
+    assert served(router, of("system", streamed=True)) == home
+    for number in range(3):
+        sent(
+            router,
+            Intent(size=TextSize(token_ids=1500), streamed=True, backend=home, key=key_of(f"more {number}")),
+        )
+    assert served(router, of("system", streamed=True)) != home
+
+
+def test_a_prompt_leaves_the_line_with_its_first_byte_or_its_end() -> None:
+    router = fleet(2)
+    lease = sent(router, of("a", "b", streamed=True))
+    assert lease.backend.prefilling == 2000
+    router.produced(lease, 1, 0.0)
+    assert lease.backend.prefilling == 0
+    ended(router, lease)
+    lease = sent(router, of("c", "d", streamed=True))
+    ended(router, lease)
+    assert [backend.prefilling for backend in router.fleet] == [0, 0]
+
+
+def test_of_a_prompt_that_is_cached_only_the_rest_is_in_the_line() -> None:
+    router = fleet(2)
+    served(router, of("a", streamed=True))
+    assert sent(router, of("a", "b", streamed=True)).prefilling == 1000
+
+
+def test_a_moved_request_takes_its_prompt_with_it() -> None:
+    router = fleet(2)
+    lease = sent(router, of("a", streamed=True))
+    first = lease.backend
+    assert router.move(lease, Verdict.FAULT, False, True, 0.0)
+    assert (first.prefilling, lease.backend.prefilling) == (0, 1000)
+
+
+def test_answers_that_are_not_streamed_are_in_no_line() -> None:
+    router = fleet(2)
+    assert sent(router, of("a")).prefilling == 0
+
+
+def test_in_a_large_fleet_a_few_are_looked_at() -> None:
+    router = fleet(MAX_SCANNED + 4)
+    held = Counter(sent(router, of(f"{number}", streamed=True)).backend.id for number in range(200))
+    assert max(held.values()) <= most_in_flight(10, 1.25) + 1
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------------------
