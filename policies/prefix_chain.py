@@ -83,14 +83,14 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     depth = index = start = size = marks = 0
     end = ends[0]
     while True:
-        gap = depth + 3 >> 2
-        place = depth + gap if gap > 128 else depth + 128
+        gap = (depth + 3) // 4
+        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + gap if gap > 128 else depth + 128, index)
+                index = bisect_left(ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index)
                 if index == len(ends):
                     break
                 end = ends[index]
