@@ -90,7 +90,9 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index)
+                index = bisect_left(
+                    ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index
+                )
                 if index == len(ends):
                     break
                 end = ends[index]
