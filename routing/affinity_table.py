@@ -2,7 +2,7 @@
 
 A hot part (`routing.hot_prefixes`) and a cold one (`routing.cold_prefixes`) share `max_prefixes` entries; the hot one has `hot_share` of them, and `share_out`
 moves that with the traffic in steps of `STEP`. What the hot part has no room for goes on in the cold one.
-Bound: `max_prefixes` entries, some 150 bytes for a hot one and 20 for a cold one.
+Bound: `max_prefixes` entries, some 300 bytes for a hot one and 20 for a cold one.
 """
 
 from __future__ import annotations
