@@ -65,22 +65,23 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     is_ascii = text.isascii()
     data = (
         text.encode() if is_ascii else b""
-    )  # offsets are the same, and one call is cheaper than one each block
+    )  # offsets stay what they are, and one call costs less than one a block
     hashes: list[int] = []
     depths: list[int] = []
-    depth = index = start = (
-        0  # `index` is the piece of the boundary; `start` is where in `text` the next block begins
-    )
+    depth = 0
+    index = 0  # of the piece that the boundary at `depth` stands in, or at the end of
+    start = 0  # where in `text` the next block begins
     end = ends[0]
     while True:
-        gap = depth + 3 >> 2
-        place = depth + gap if gap > 128 else depth + 128
+        gap = (depth + 3) // 4
+        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + gap if gap > 128 else depth + 128, index)
+                least = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
+                index = bisect_left(ends, least, index)
                 if index == len(ends):
                     break
                 end = ends[index]
