@@ -212,9 +212,9 @@ def _add_samples(value: Any, samples: list[str], nesting: int) -> None:
     if type(value) is str:
         chars = len(value)
         if chars > _SAMPLED_ABOVE_CHARS:
-            stride = (chars - _SAMPLE_CHARS) // (_SAMPLES - 1)
-            samples.append(str(chars))
-            value = "".join([value[i * stride : i * stride + _SAMPLE_CHARS] for i in range(_SAMPLES)])
+            last = chars - _SAMPLE_CHARS
+            starts = [last * i // (_SAMPLES - 1) for i in range(_SAMPLES)]
+            value = f"{chars}:" + "".join([value[start : start + _SAMPLE_CHARS] for start in starts])
         samples.append(value)
     elif nesting < _MAX_NESTING:
         if type(value) is dict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from os.path import commonprefix
+from itertools import pairwise, takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -62,10 +62,10 @@ def recognised(one: Prefix, other: Prefix) -> int:
 
 
 def shared_chars(one: list[str], other: list[str]) -> int:
-    marked = commonprefix(
-        ["\x1e".join(piece.replace("\x1e", "\x1f") for piece in each) for each in (one, other)]
-    )
-    return len(marked) - marked.count("\x1e")
+    """Up to where both have the same characters and the same ends of pieces."""
+    marked = ("\x1e".join(piece.replace("\x1e", "\x1f") for piece in each) for each in (one, other))
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(*marked, strict=False))
+    return sum(1 for mine, _ in shared if mine != "\x1e")
 
 
 def cut(pieces: list[str], chars: int) -> list[str]:
@@ -122,7 +122,7 @@ def test_prompts_of_different_seeds_have_nothing_in_common(pieces: list[str], on
 def test_there_are_few_boundaries_and_none_is_deep(sizes: list[int]) -> None:
     prefix = prefix_of(["x" * size for size in sizes], 0)
     assert len(prefix.hashes) <= MOST_BOUNDARIES
-    assert all(earlier < later for earlier, later in zip(prefix.depths, prefix.depths[1:], strict=False))
+    assert all(earlier < later for earlier, later in pairwise(prefix.depths))
     assert max(prefix.depths, default=0) <= MAX_DEPTH_CHARS
 
 
@@ -172,7 +172,7 @@ def test_a_document_behind_a_short_instruction_ends_in_a_boundary_and_is_recogni
 def test_every_turn_of_a_conversation_recognises_the_one_before() -> None:
     turns = [words(600), *(words(500 + 150 * turn, turn) for turn in range(12))]
     prompts = [prefix_of(turns[:count], 0) for count in range(2, 14, 2)]
-    for earlier, later in zip(prompts, prompts[1:], strict=False):
+    for earlier, later in pairwise(prompts):
         assert recognised(earlier, later) == earlier.depths[-1] > 0.8 * earlier.chars
 
 
