@@ -34,16 +34,8 @@ _GENERATION_FIELDS = frozenset({
     "stream",
 })  # fmt: skip
 _TEXT_FIELDS = (
-    "name",
-    "content",
-    "text",
-    "refusal",
-    "arguments",
-    "input",
-    "output",
-    "function",
-    "tool_calls",
-)
+    "name", "content", "text", "refusal", "arguments", "input", "output", "function", "tool_calls",
+)  # fmt: skip
 _JSON_FIELDS = ("arguments", "input")
 _MEDIA = frozenset({
     "image_url", "input_image", "image", "input_audio", "audio_url", "audio", "video_url", "video", "file", "input_file", "document",

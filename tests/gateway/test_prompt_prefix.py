@@ -66,6 +66,7 @@ def test_a_message_with_more_members_is_read_like_a_plain_one(extra: dict[str, A
 def test_parts_of_text_are_read_as_their_text() -> None:
     assert chat(SYSTEM, user([{"type": "text", "text": QUESTION}])) == chat(SYSTEM, USER)
     assert chat(SYSTEM, user([QUESTION])) == chat(SYSTEM, USER)
+    assert chat(SYSTEM, user([{"type": "refusal", "refusal": QUESTION}])) == chat(SYSTEM, USER)
 
 
 def test_tools_stand_behind_the_system_prompt_and_before_the_rest() -> None:
@@ -137,6 +138,7 @@ def test_a_large_image_is_read_in_samples_and_its_length() -> None:
     def with_data(data: str) -> Prefix:
         return chat(user([{"type": "image_url", "image_url": {"url": data}}]))
 
+    assert shared(with_data("A" * 100_000), with_data("A" * 100_001)) == 0
     data = "".join(f"{i:08x}" for i in range(250_000))
     assert with_data(data) == with_data(str(data))
     for changed in (
