@@ -55,6 +55,10 @@ class FairQueue(Generic[T]):
         self._charges.post()
         self._tree.configure(rules)
         self._starving_seconds = [starving_seconds(lane, rules) for lane in _LANES]
+        # Where fewer wait in all, no flow and no lane can be full.
+        self._no_bound_below = min(
+            rules.max_waiting_per_flow, rules.max_waiting_per_lane, rules.max_waiting
+        )
 
     # --- the events -----------------------------------------------------------------------------------------------------------
 
@@ -221,9 +225,10 @@ class FairQueue(Generic[T]):
 
     def bound_hit(self, tag: Tag) -> QueueBound | None:
         """Which bound one more with this tag would exceed."""
-        return bound_hit(
-            self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], len(self._places), self.rules
-        )
+        total = len(self._places)
+        if total < self._no_bound_below:
+            return None
+        return bound_hit(self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], total, self.rules)
 
     def newest_of_lowest_lane(self) -> T | None:
         """Who makes room for somebody of a higher lane: the last that was pushed, never one that goes first."""
