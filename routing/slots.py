@@ -333,7 +333,7 @@ class Slots:
     def _lines_of(self, pool: Pool) -> list[Line]:
         """Those of which somebody may come to this pool now."""
         queue, name = self._queue, pool.name
-        urgent: bool | None = None
+        takes_guests: bool | None = None
         found: list[Line] = []
         for line in queue.lines():
             assert isinstance(line, Line)
@@ -341,10 +341,11 @@ class Slots:
             if name == pools[0]:
                 found.append(line)
             elif name in pools:
-                if urgent is None:
+                if takes_guests is None:
                     urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
-                groups = self._fleet.groups(line.model, pools)
-                if self.may_enter(pools.index(name), groups, urgent):
+                    takes_guests = may_enter(1, pool.saturation, urgent, self._pool_choice)
+                home = self._fleet.groups(line.model, pools)[0]
+                if takes_guests or home is None or home.pool.role is pool.role:
                     found.append(line)
         return found
 
