@@ -7,13 +7,16 @@ from math import inf
 from gateway.configuration import backend_name
 from gateway.settings import PoolSettings, Settings, WindowSettings
 from policies.automatic_window import AutomaticWindow
+from policies.cache_lifetime import LifetimeRules
 from policies.capacity_tokens import TokenRules
 from policies.emergency import ReserveRules
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
 from policies.gathering import GatheringRules
+from policies.heat import HeatRules
 from policies.lengths import LengthRules
 from policies.overload import OverloadRules
+from policies.path_split import PathRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts
 from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
@@ -22,7 +25,8 @@ from policies.shedding import SheddingRules
 from policies.terms import BackendId, Lane, PoolName
 from policies.windows import WindowRules
 from routing.fleet import BackendPlan, PoolPlan
-from routing.router import Rules
+from routing.placement import AffinityRules
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 
 
@@ -60,8 +64,23 @@ def core_rules(settings: Settings) -> Rules:
         ),
         shedding=SheddingRules(shedding.enabled, shedding.margin),
         overload=OverloadRules(shedding.standing_share, shedding.standing_seconds),
+        affinity=_affinity(settings),
         retries=RetryRules(settings.retries.max_retries),
         retry_budget=RetryBudgetRules(settings.retries.budget_share, settings.retries.budget_floor),
+    )
+
+
+def _affinity(settings: Settings) -> AffinityRules:
+    affinity, paths = settings.affinity, settings.paths
+    return AffinityRules(
+        affinity.enabled,
+        affinity.max_prefixes,
+        affinity.load_bound,
+        HeatRules(paths.reuse_cache_min_hits, paths.window_seconds),
+        LifetimeRules(affinity.min_ttl_seconds, affinity.max_ttl_seconds),
+        PathRules(
+            paths.hot_cache_preallocation, paths.cache_low_freq_ratio, paths.follow_traffic, paths.cold_open
+        ),
     )
 
 

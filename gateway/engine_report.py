@@ -4,6 +4,8 @@ A real metrics page has 50 to 250 KB of histograms, of which a dozen lines matte
 never parsed (100 KB of vLLM in 0.11 ms, 250 KB of SGLang in 0.25 ms).
 Sums over replicas (`engine` of vLLM, `dp_rank` of SGLang), the fullest one's KV use. SGLang repeats its gauges for each priority and its total
 has `priority=""`, so only that one counts; in its counters that is a priority like any other, so all of them add up.
+SGLang's load pages have neither start time nor prefix counters. Its `total_prefill_uncached_tokens`, in the page that is read already, falls when
+it restarts as they would; a second page (250 KB) is not read for the rest.
 A name that is missing, a value that is no number (`NaN`, negative, garbage) in any series of a name: None for that field. Nothing here raises.
 
 Limits: the load header says what one of several API servers knows, without the running requests; `gateway.load_header` asks for it.
@@ -28,8 +30,10 @@ _LOADS_FIELDS = {
     "max_num_seqs": "max_running_requests",
     "token_capacity": "max_total_num_tokens",
     "waiting_tokens": "num_waiting_uncached_tokens",
+    "prefilled_tokens": "total_prefill_uncached_tokens",
 }
 """Of `/v1/loads`, all counted in requests or tokens of one replica."""
+_STARTED_AT = re.compile(rb"\nprocess_start_time_seconds(?:\{[^\n]*\})?[ \t]+(\S+)")
 _MOST_RANKS = 4096
 _LARGEST = 2.0**63
 
@@ -38,14 +42,15 @@ Series = list[tuple[bytes, float | None]]
 
 
 def read_metrics(page: bytes, dialect: Dialect) -> EngineReport:
-    """From a page in the Prometheus text format."""
+    """From a page in the Prometheus text format. The start time is any Python server's: alone it tells nothing of an engine."""
     names = LOAD_NAMES.get(dialect)
     if names is None:
         return NOTHING_TOLD
     found: dict[str, Series] = {}
-    for name, labels, value in _line_of(names).findall(b"\n" + page):
+    page = b"\n" + page
+    for name, labels, value in _line_of(names).findall(page):
         found.setdefault(name.decode(), []).append((labels, _number(value)))
-    return EngineReport(
+    report = EngineReport(
         waiting=_replica_sum(_first(found, names.waiting), names),
         running=_replica_sum(_first(found, names.running), names),
         kv_usage=_largest_share([value for _, value in _totals(_first(found, names.kv_usage))]),
@@ -56,6 +61,7 @@ def read_metrics(page: bytes, dialect: Dialect) -> EngineReport:
         prefix_hits=_sum([value for _, value in _first(found, names.prefix_hits)]),
         prefix_queries=_sum([value for _, value in _first(found, names.prefix_queries)]),
     )
+    return report if report == NOTHING_TOLD else report._replace(started_at=_started_at(page))
 
 
 def read_loads(page: bytes) -> EngineReport:
@@ -101,8 +107,9 @@ def read_load_header(value: bytes) -> EngineReport:
 
 
 def untold(report: EngineReport) -> list[str]:
-    """The fields that the engine did not tell."""
-    return [name for name, value in zip(report._fields, report, strict=True) if value is None]
+    """The fields that the engine did not tell. `prefilled_tokens` only stands in for the prefix counters and is not missed beside them."""
+    missing = [name for name, value in zip(report._fields, report, strict=True) if value is None]
+    return [name for name in missing if name != "prefilled_tokens"]
 
 
 @cache
@@ -166,6 +173,13 @@ def _capacity(series: Series) -> int | None:
             size = None if blocks is None or block_size is None else blocks * block_size
         sizes.append(size)
     return _sum(sizes)
+
+
+def _started_at(page: bytes) -> float | None:
+    """Of several processes on one page the youngest: it is the one that started anew."""
+    values = [_number(value) for value in _STARTED_AT.findall(page)]
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def _number(value: object) -> float | None:

@@ -75,6 +75,8 @@ def explained(settings: Settings, router: Router, body: bytes, path: str, header
         "tenant": tag.tenant,
         "lane": tag.lane,
         "length": tag.length,
+        "path": tag.path,
+        "prefix_chars": list(tag.key.prefix.depths) if tag.key is not None else [],
         "prompt_tokens": round(tag.prompt_tokens),
         "output_tokens": round(tag.output_tokens),
         "cost": round(tag.cost),

@@ -8,6 +8,7 @@
 | `/load` | `{"server_load": n}`: requests in this gateway now |
 | `/metrics` | Prometheus text |
 | `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
+| `/admin/affinity` | JSON: the affinity table, its guesses and its most used prefixes, as hashes |
 | `/admin/state` | JSON snapshot of the fleet, its windows and pools, the lanes and the flows with the most waiting |
 """
 
@@ -23,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.affinity_page import affinity_state
 from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
 from gateway.models import Card
@@ -32,7 +34,17 @@ from policies.terms import Refusal
 from routing.router import Router
 
 OWN_PATHS = frozenset(
-    {"/healthz", "/readyz", "/health", "/ping", "/load", "/metrics", "/v1/models", "/admin/state"}
+    {
+        "/healthz",
+        "/readyz",
+        "/health",
+        "/ping",
+        "/load",
+        "/metrics",
+        "/v1/models",
+        "/admin/affinity",
+        "/admin/state",
+    }
 )
 
 
@@ -140,6 +152,9 @@ def own_pages(gateway: Served) -> Starlette:
             }
         )
 
+    async def affinity(request: Request) -> Response:
+        return _json(affinity_state(gateway.router, asyncio.get_running_loop().time()))
+
     async def wrong_method(request: Request, error: Exception) -> Response:
         return _refusal(Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; GET is"))
 
@@ -156,6 +171,7 @@ def own_pages(gateway: Served) -> Starlette:
             Route("/metrics", metrics),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", model),
+            Route("/admin/affinity", affinity),
             Route("/admin/state", state),
         ],
         exception_handlers={404: unknown, 405: wrong_method},

@@ -132,7 +132,7 @@ class Relay:
                         raise Moved
                     record.first_byte_at = time.perf_counter()
                     self.body_started = True
-                    if lease.prefill_held:
+                    if lease.prefill_held or lease.prefilling:
                         self._charge(lease, 1)
                 await send({"type": "http.response.body", "body": passed, "more_body": True})
                 if sink is not None:
@@ -224,7 +224,8 @@ def route_label(lease: Lease) -> bytes:
     queue_ms = f"{lease.queue_seconds * 1000:.0f}" if lease.queue_seconds else "0"
     return (
         f"business={tag.business};length={tag.length};lane={tag.lane};path={tag.path};pool={backend.pool};"
-        f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts}"
+        f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts};"
+        f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}"
     ).encode()
 
 

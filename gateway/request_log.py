@@ -92,6 +92,7 @@ class RequestLog:
             "cause": record.cause or None,
             "business": record.tag.business,
             "lane": record.tag.lane,
+            "cache_path": record.tag.path,
             "pool": record.pool,
             "backend": record.backend,
             "attempts": record.attempts,
@@ -100,6 +101,7 @@ class RequestLog:
             "first_byte_ms": _ms(record.first_byte_at - start) if record.first_byte_at else None,
             "total_ms": _ms(record.ended_at - start),
             "prompt_tokens": usage.prompt if usage else None,
+            "cached_tokens": usage.cached if usage else None,
             "completion_tokens": usage.completion if usage else None,
         }
 

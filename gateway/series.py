@@ -37,6 +37,18 @@ class PoolSeries:
         self.completion_tokens = 0
 
 
+class PathSeries:
+    """What is counted per path."""
+
+    __slots__ = ("cached_tokens", "first_byte", "prompt_tokens", "requests")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.first_byte = Latency(bounds)
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+
+
 class Series:
     """One label set of `headrace_requests_total`, and its requests by length class."""
 

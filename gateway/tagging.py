@@ -1,7 +1,7 @@
 """From a request's head and body to what the decision core is told of it (`routing.decision.Intent`).
 
 Decides nothing itself: the tenant by `gateway.tenants`, what the client asks for by `policies.hints`, what of it counts by `policies.trust`, the
-business type by `policies.classify`, lane and target by `policies.lanes`, the prompt's size by `gateway.text_size`.
+business type by `policies.classify`, what a cache may hold of it by `gateway.prompt_prefix`, lane and target by `policies.lanes`, the prompt's size by `gateway.text_size`.
 Where a trusted header names the type, `agreement_sample` of the requests are classified as well, evenly spread (`gateway.intent_accuracy`).
 Made once for each configuration. What a head says is worked out once for the equal heads of a connection (`Client`).
 """
@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 from gateway.business import business_rules
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.paths import Kind
+from gateway.prompt_prefix import prompt_prefix, session_of
 from gateway.settings import Settings
 from gateway.tenants import Tenant, Tenants
 from gateway.text_size import request_text, text_size
+from policies.cache_key import NO_PREFIX, CacheKey
 from policies.classify import DEFAULT, BusinessType, Source
 from policies.hints import FIELDS, Hints, hints
 from policies.lanes import lane_of, target_seconds
+from policies.prefix_chain import seed_of
 from policies.terms import BackendId, Lane, PoolName
 from policies.text_classifier import Classified
 from policies.trust import trusted_hints
@@ -57,6 +60,8 @@ class Tagging:
         """`UnusableModel` where the classifier's file changed after the configuration was checked."""
         self.tenants = Tenants(settings.tenants, settings.anonymous)
         self._rules = business_rules(settings.business_types, settings.classifier)
+        self._aliases = settings.aliases
+        self._looks_for_prefixes = settings.affinity.enabled
         self._classifies = bool(settings.business_types)
         self._sample = settings.classifier.agreement_sample
         self._sampled = 0.0
@@ -105,7 +110,16 @@ class Tagging:
             pools,
             backend,
             said.relegate,
+            self._key(client, kind, model, fields) if fields and self._looks_for_prefixes else None,
+            said.path,
         )
+
+    def _key(self, client: Client, kind: Kind, model: str, fields: dict[str, Any]) -> CacheKey | None:
+        prefix = prompt_prefix(kind, fields, self._aliases.get(model, model))
+        session = client.hints.session or session_of(fields)
+        if session:
+            return CacheKey(prefix or NO_PREFIX, seed_of(client.tenant.name, session))
+        return None if prefix is None else CacheKey(prefix)
 
     def _business(self, client: Client, path: str, model: str, fields: dict[str, Any]) -> BusinessType:
         rules, tenant = self._rules, client.tenant

@@ -10,13 +10,16 @@
 | retries_total | counter | backend | attempts that failed there and were taken to another backend |
 | tokens_total | counter | pool kind | prompt, cached and completion tokens that engines reported |
 | first_byte_seconds, request_seconds | histogram | pool | from the whole request's arrival to the first byte, to the end |
+| path_requests_total | counter | path | requests that reached a backend, hot or cold |
+| path_tokens_total | counter | path kind | prompt tokens that engines reported, and those of them that were cached |
+| path_first_byte_seconds | histogram | path | from the whole request's arrival to the first byte |
 | queue_seconds | histogram | lane | waiting for a slot, of those that waited |
 | overhead_seconds | histogram | | work of this process before an attempt, waiting left out |
 | requests_in_flight | gauge | | now |
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |
 
-What is decided about them: `gateway.decision_metrics`. Backends and their engines: `gateway.fleet_metrics`.
+What is decided about them: `gateway.decision_metrics`, `gateway.affinity_metrics`. Backends and their engines: `gateway.fleet_metrics`.
 The trained classifier against trusted headers, where there is one: `gateway.intent_accuracy`.
 Label values come from the configuration and closed enums, never from a client.
 """
@@ -37,12 +40,13 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.affinity_metrics import Affinity
 from gateway.decision_metrics import Decisions
 from gateway.fleet_metrics import FleetNow
 from gateway.record import Outcome, Record
-from gateway.series import Latency, PoolSeries, Series
+from gateway.series import Latency, PathSeries, PoolSeries, Series
 from gateway.upstream.client import Upstream
-from policies.terms import UNTAGGED, Lane, Refusal
+from policies.terms import UNTAGGED, CachePath, Lane, Refusal
 from routing.router import Router
 
 _LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
@@ -82,11 +86,13 @@ class Telemetry:
         in_flight.set_function(lambda: float(now_state()[2]))
         self.series: dict[_Key, Series] = {}
         self.pools: dict[str, PoolSeries] = {}
+        self.paths = {path: PathSeries(_LATENCY_BOUNDS) for path in CachePath}
         self.queue = {lane: Latency(_LATENCY_BOUNDS) for lane in Lane}
         self.overhead = Latency(_OVERHEAD_BOUNDS)
         self._uncounted: list[Record] = []
         registry.register(_Ended(self))
         registry.register(Decisions(lambda: (now_state()[0], now_state()[3])))
+        registry.register(Affinity(lambda: now_state()[0]))
         registry.register(FleetNow(lambda: now_state()[:2]))
         ProcessCollector(registry=registry)
 
@@ -118,10 +124,12 @@ class Telemetry:
             series = self._new_series(key)
         series.lengths[tag.length] += 1
         if record.backend:
-            pool = series.pool
+            pool, path = series.pool, self.paths[tag.path]
             ready_at = record.ready_at
+            path.requests += 1
             if record.first_byte_at:
                 pool.first_byte.observe(record.first_byte_at - ready_at)
+                path.first_byte.observe(record.first_byte_at - ready_at)
             pool.total.observe(record.ended_at - ready_at)
             if record.queue_seconds:
                 self.queue[tag.lane].observe(record.queue_seconds)
@@ -129,6 +137,8 @@ class Telemetry:
             self.overhead.observe(max(0.0, record.sent_at - ready_at - record.queue_seconds))
             usage = record.usage
             if usage is not None:
+                path.prompt_tokens += usage.prompt
+                path.cached_tokens += usage.cached
                 pool.prompt_tokens += usage.prompt
                 pool.cached_tokens += usage.cached
                 pool.completion_tokens += usage.completion
@@ -202,9 +212,25 @@ class _Ended(Collector):
             tokens.add_metric((name, "cached"), pool.cached_tokens)
             tokens.add_metric((name, "completion"), pool.completion_tokens)
         yield from (first_byte, total, tokens)
+        yield from self._paths()
         queue = HistogramMetricFamily("headrace_queue_seconds", "Waiting for a slot", labels=("lane",))
         for lane, waits in telemetry.queue.items():
             waits.add_to(queue, (lane,))
         overhead = HistogramMetricFamily("headrace_overhead_seconds", "Work before an attempt", labels=())
         telemetry.overhead.add_to(overhead, ())
         yield from (queue, overhead)
+
+    def _paths(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily("headrace_path_requests", "Requests on a backend", labels=("path",))
+        tokens = CounterMetricFamily(
+            "headrace_path_tokens", "Tokens engines reported", labels=("path", "kind")
+        )
+        first_byte = HistogramMetricFamily(
+            "headrace_path_first_byte_seconds", "To the first byte", labels=("path",)
+        )
+        for path, series in self._telemetry.paths.items():
+            requests.add_metric((path,), series.requests)
+            tokens.add_metric((path, "prompt"), series.prompt_tokens)
+            tokens.add_metric((path, "cached"), series.cached_tokens)
+            series.first_byte.add_to(first_byte, (path,))
+        return requests, tokens, first_byte

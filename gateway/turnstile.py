@@ -28,6 +28,7 @@ _MESSAGES = {
     Refusal.OVER_SHARE: "Too many requests of this client are waiting already",
     Refusal.OVERLOADED: "The fleet cannot answer this request in time",
     Refusal.STANDING_QUEUE: "More is asked for than the fleet can serve, and most of it by requests like this one",
+    Refusal.COLD_PATH_CLOSED: "Only requests whose prompt is likely to be cached are taken at the moment",
     Refusal.DEADLINE: "The request's time was over before a slot was free",
 }
 _BY_DRAIN_RATE = frozenset(

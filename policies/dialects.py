@@ -54,6 +54,10 @@ class EngineReport(NamedTuple):
     """Prompt tokens looked for in it."""
     waiting_tokens: int | None = None
     """Prompt tokens of the waiting requests that no cache covers."""
+    started_at: float | None = None
+    """When the engine's process started, as it says: Unix time in seconds. SGLang says it nowhere."""
+    prefilled_tokens: int | None = None
+    """Prompt tokens computed since the engine's start because no cache held them: all that SGLang's `/v1/loads` tells of its cache."""
 
 
 NOTHING_TOLD = EngineReport()
@@ -68,7 +72,9 @@ def amended(report: EngineReport | None, told: EngineReport) -> EngineReport:
 
 def sizes_of(report: EngineReport) -> EngineReport:
     """What of it does not age."""
-    return EngineReport(max_num_seqs=report.max_num_seqs, token_capacity=report.token_capacity)
+    return EngineReport(
+        max_num_seqs=report.max_num_seqs, token_capacity=report.token_capacity, started_at=report.started_at
+    )
 
 
 class LoadNames(NamedTuple):

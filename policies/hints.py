@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from policies.terms import Lane
+from policies.terms import CachePath, Lane
 
 MAX_TEXT = 256
 MAX_DEADLINE_MS = 86_400_000.0
@@ -29,7 +29,7 @@ class Hints(NamedTuple):
     session: str = ""
     tenant: str = ""
     deadline_ms: float | None = None
-    path: str = ""
+    path: CachePath | None = None
     pool: str = ""
     backend: str = ""
     fairness: str = ""
@@ -53,6 +53,7 @@ _LANES: Mapping[bytes, Lane] = {
     b"batch": Lane.BATCH,
     b"low": Lane.BATCH,
 }
+_PATHS: Mapping[bytes, CachePath] = {path.encode(): path for path in CachePath}
 _SMG_CLASSES: Mapping[bytes, Lane] = {
     b"system": Lane.EMERGENCY,
     b"interactive": Lane.INTERACTIVE,
@@ -98,9 +99,8 @@ def _milliseconds(value: bytes) -> float | None:
     return number if 0 < number <= MAX_DEADLINE_MS else None
 
 
-def _path(value: bytes) -> str | None:
-    word = value.strip().lower()
-    return word.decode() if word in (b"hot", b"cold") else None
+def _path(value: bytes) -> CachePath | None:
+    return _PATHS.get(value.strip().lower())
 
 
 def _flag(value: bytes) -> bool | None:

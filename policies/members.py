@@ -6,7 +6,7 @@ Elsewhere the member is spelt out.
 
 from __future__ import annotations
 
-from policies.terms import Lane, Refusal, Verdict
+from policies.terms import CachePath, Lane, Refusal, Verdict
 
 EMERGENCY = Lane.EMERGENCY
 INTERACTIVE = Lane.INTERACTIVE
@@ -14,4 +14,6 @@ STANDARD = Lane.STANDARD
 BATCH = Lane.BATCH
 GOOD = Verdict.GOOD
 BACKPRESSURE = Verdict.BACKPRESSURE
+HOT = CachePath.HOT
+COLD = CachePath.COLD
 QUEUE_FULL = Refusal.QUEUE_FULL

@@ -36,6 +36,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.DEADLINE: 503,
     Refusal.OVERLOADED: 503,
     Refusal.STANDING_QUEUE: 503,
+    Refusal.COLD_PATH_CLOSED: 503,
     Refusal.SHUTTING_DOWN: 503,
     Refusal.QUEUE_TIMEOUT: 504,
     Refusal.FIRST_BYTE_TIMEOUT: 504,
@@ -53,6 +54,7 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.DEADLINE: 1,
     Refusal.OVERLOADED: 1,
     Refusal.STANDING_QUEUE: 1,
+    Refusal.COLD_PATH_CLOSED: 5,
     Refusal.QUEUE_TIMEOUT: 1,
     Refusal.SHUTTING_DOWN: 1,
 }

@@ -6,6 +6,8 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple, NewType
 
+from policies.cache_key import CacheKey
+
 BackendId = NewType("BackendId", str)
 PoolName = NewType("PoolName", str)
 TicketId = NewType("TicketId", int)
@@ -61,6 +63,7 @@ class Refusal(StrEnum):
     DEADLINE = "deadline"
     OVERLOADED = "overloaded"
     STANDING_QUEUE = "standing_queue"
+    COLD_PATH_CLOSED = "cold_path_closed"
     OVER_SHARE = "over_share"
     SHUTTING_DOWN = "shutting_down"
     INTERNAL = "internal_error"
@@ -78,17 +81,26 @@ class LengthClass(StrEnum):
     LONG = "long"
 
 
+class CachePath(StrEnum):
+    """Whether an engine's cache most likely holds what a request begins with."""
+
+    __hash__ = str.__hash__  # as `Lane`'s
+
+    HOT = "hot"
+    COLD = "cold"
+
+
 class Tag(NamedTuple):
     """What the gateway decided about a request before it chose a backend. Tokens are estimates; `cost` is in weighted tokens.
 
-    `deadline` is when the first byte of the answer is due, on the clock of `now`; infinite without a target. `pools` is the order of
+    `path` is hot or cold; `hot_prefixes` counts the leading boundaries of `key` that are hot. `deadline` is when the first byte of the answer is due, on the clock of `now`; infinite without a target. `pools` is the order of
     preference, empty for any; `backend` is set where a trusted client named one.
     """
 
     business: str = "default"
     length: LengthClass = LengthClass.UNKNOWN
     lane: Lane = Lane.STANDARD
-    path: str = "cold"
+    path: CachePath = CachePath.COLD
     tenant: str = "anonymous"
     weight: float = 1.0
     prompt_tokens: float = 0.0
@@ -100,6 +112,8 @@ class Tag(NamedTuple):
     deadline: float = inf
     pools: tuple[PoolName, ...] = ()
     backend: BackendId | None = None
+    key: CacheKey | None = None
+    hot_prefixes: int = 0
 
 
 UNTAGGED = Tag()

@@ -9,6 +9,9 @@ where nothing else has been said of it for `QUEUE_SECONDS`, the usual time betwe
 three moments of one second would be one queue counted thrice.
 The first `WARM_UP_SAMPLES` requests of a backend that is new or has come back move no window and measure no prefill: they meet cold caches and lazy
 compilation. How fast it prefilled before is forgotten then.
+`generation` counts the lives of its engine that were seen, for whoever remembers what is in the engine's KV cache: it changes when a report shows
+a restart (`policies.restart`). Where the engine never told what would show one, each return from absence counts as one; where it did, the
+next report decides, and one of another kind of engine, which tells nothing that could be compared, is a restart too.
 Samples that cannot move the window, those inside a control interval, are kept and given to the policy together, at most `MAX_KEPT` at once.
 """
 
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from policies.automatic_window import AutomaticWindow, automatic_rules
 from policies.capacity_tokens import TokenRules
 from policies.dialects import NOTHING_TOLD, EngineReport, amended
+from policies.restart import has_restarted, tells_life, would_tell
 from policies.windows import (
     Window,
     WindowRules,
@@ -58,14 +62,15 @@ class CapacityPlan(Protocol):
 
 
 class Capacity:
-    """Methods that may move the window tell whether they did."""
+    """Methods that may move the window or the room tell whether they did."""
 
     __slots__ = (
         "_asked_at",
         "_automatic",
         "_control",
         "_gathers_until",
-        "_kv_tokens",
+        "_is_in_doubt",
+        "_lifetime",
         "_max_num_seqs",
         "_queue_told_at",
         "_reported_at",
@@ -73,7 +78,9 @@ class Capacity:
         "_token_rules",
         "_warm_up",
         "adaptive",
+        "generation",
         "in_flight",
+        "kv_tokens",
         "report",
         "room",
         "window",
@@ -95,8 +102,15 @@ class Capacity:
         self._automatic: AutomaticWindow | None = None
         self._token_rules: TokenRules | None = None
         self._max_num_seqs: int | None = None
-        self._kv_tokens: int | None = None
+        self.kv_tokens: int | None = None
+        """What its KV cache holds, as it says."""
         self._warm_up = WARM_UP_SAMPLES
+        self.generation = 0
+        """How often its engine was seen to have restarted."""
+        self._lifetime: EngineReport | None = None
+        """The last that was told of each field in this generation."""
+        self._is_in_doubt = False
+        """It was absent, and no report has come since."""
 
     @property
     def control(self) -> Window | None:
@@ -118,13 +132,28 @@ class Capacity:
             self.window = plan.window
         else:
             self._move_by(adaptive)
-        self.room = room_of(plan.tokens, self._kv_tokens, self.room)
+        self.room = room_of(plan.tokens, self.kv_tokens, self.room)
 
     def warm_up(self) -> None:
         """The engine has come up."""
         self._warm_up = WARM_UP_SAMPLES
         if self.room is not None:
             self.room.forget()
+
+    def restarted(self) -> None:
+        """The engine's KV cache is empty."""
+        self.generation += 1
+        self._lifetime = None
+        self._is_in_doubt = False
+        self.warm_up()
+
+    def came_back(self) -> None:
+        """It was absent."""
+        if self._lifetime is not None and tells_life(self._lifetime):
+            self._is_in_doubt = True
+            self.warm_up()
+        else:
+            self.restarted()
 
     def sample(self, lease: Lease, now: float) -> bool:
         """A request ended well, and its slot is still counted."""
@@ -148,16 +177,22 @@ class Capacity:
 
     def take_report(self, report: EngineReport, now: float) -> bool:
         """A whole one: what it does not tell is not known any more, sizes apart."""
-        window = self.window
+        window, has_other_size = self.window, False
+        if has_restarted(self._lifetime, report) or self._is_anothers(report):
+            self.restarted()
+        elif tells_life(report):
+            self._is_in_doubt = False
+        self._lifetime = amended(self._lifetime, report)
         self.report = report
         if report.waiting is not None or report.kv_usage is not None:
             self._reported_at = now
-        if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self._kv_tokens:
+        if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self.kv_tokens:
             self._learn_sizes(
-                report.max_num_seqs or self._max_num_seqs, report.token_capacity or self._kv_tokens
+                report.max_num_seqs or self._max_num_seqs, report.token_capacity or self.kv_tokens
             )
+            has_other_size = True
         self._hear(report.waiting, report.kv_usage, now)
-        return self.window != window
+        return has_other_size or self.window != window
 
     def asks_load(self, now: float) -> bool:
         """Whether a mention would be news to the window. Who is told so asks for it, others not for a while: the answer may be long in coming."""
@@ -186,6 +221,9 @@ class Capacity:
             return False
         return self._moved_to(pushed_back(control, now, self.adaptive))
 
+    def _is_anothers(self, report: EngineReport) -> bool:
+        return self._is_in_doubt and tells_life(report) and not would_tell(self._lifetime, report)
+
     def _hear(self, waiting: int | None, kv_usage: float | None, now: float) -> bool:
         if waiting is not None:
             self._queue_told_at = now
@@ -195,7 +233,7 @@ class Capacity:
         return self._moved_to(reported(control, waiting, kv_usage, now, self.adaptive))
 
     def _learn_sizes(self, max_num_seqs: int | None, kv_tokens: int | None) -> None:
-        self._max_num_seqs, self._kv_tokens = max_num_seqs, kv_tokens
+        self._max_num_seqs, self.kv_tokens = max_num_seqs, kv_tokens
         if self._automatic is not None:
             self._move_by(automatic_rules(self._automatic, max_num_seqs))
         self.room = room_of(self._token_rules, kv_tokens, self.room)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from policies.cache_key import CacheKey
 from policies.cost import weighted_tokens
 from policies.lengths import TextSize
-from policies.members import GOOD
-from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, TicketId, Verdict
+from policies.members import COLD, GOOD, HOT
+from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Tag, TicketId, Verdict
 from routing.fleet import Backend
 from routing.token_room import TokenRoom
 
@@ -38,17 +39,25 @@ class Intent(NamedTuple):
     backend: BackendId | None = None
     relegate: bool = False
     """Rather served late, as batch, than refused for its deadline."""
+    key: CacheKey | None = None
+    """What an engine's cache may hold of it; None where the gateway does not look."""
+    path: CachePath | None = None
+    """As a trusted client named it."""
 
 
 NO_INTENT = Intent()
 
 
 class Line(NamedTuple):
-    """Requests that the same slots can serve wait in one line. `model` is the name that the engine knows, or "" for any."""
+    """Requests that the same slots can serve wait in one line, hot and cold ones apart. `model` is the name that the engine knows, or "" for any."""
 
     model: str
     pools: tuple[PoolName, ...]
     backend: BackendId | None = None
+    path: CachePath = CachePath.COLD
+
+    def on_other_path(self) -> Line:
+        return Line(self.model, self.pools, self.backend, HOT if self.path is COLD else COLD)
 
 
 class Ticket:
@@ -103,6 +112,12 @@ class Lease:
     prefill_held = 0
     prefill_ahead = 0
     """Where the prefill is measured: what was in prefill when it was sent, its own prompt included."""
+    known_depth = 0
+    """Characters of its prompt that its backend had been sent before."""
+    cached_tokens = 0.0
+    """What that is in tokens, estimated: what the backend's cache holds at best."""
+    prefilling = 0
+    """Prompt tokens that its engine has yet to compute before the first byte, as expected; of a streamed answer."""
     prefill_seconds = 0.0
     """And for how long the first of that was in prefill by then."""
 

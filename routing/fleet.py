@@ -1,15 +1,15 @@
 """Every backend the gateway knows: its pool, window, models, health and requests in flight.
 
 State only; the rules are `policies.absence` (how long an unreachable backend is left alone), `policies.least_time` (in which order they are
-used) and `policies.pool_choice` (which pools take what). A `Group` is a pool's backends that serve one model, in order of load; so the best one
-is found without looking at all of them. Whatever an order depends on is changed here, and the groups are told in the same step.
+used) and `policies.pool_choice` (which pools take what). A `routing.group` is a pool's backends that serve one model, in order of load. Whatever an
+order depends on is changed here, and the groups are told in the same step.
 A backend that a new configuration no longer names is *retired*: it gets nothing new and lives on in its leases alone. Named again it starts anew.
 Bounds: one record per configured backend; one group per pool and model that a backend reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -19,13 +19,14 @@ from policies.automatic_window import AutomaticWindow
 from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
-from policies.least_time import load_key
-from policies.members import EMERGENCY
-from policies.pool_choice import PoolFacts, PoolRole
+from policies.members import EMERGENCY, HOT
+from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import Capacity
+from routing.group import Group
 from routing.idle_order import IdleOrder
+from routing.pool import Pool
 
 if TYPE_CHECKING:
     from routing.decision import Lease
@@ -54,40 +55,6 @@ class PoolPlan:
     engine_priority: bool = False
 
 
-class Pool:
-    """`capacity` is the sum of the windows of its usable backends, infinite where one has none; `in_flight` the slots of these in use.
-
-    So a backend that is absent, or holds more than a window that shrank, hides no free slot of another.
-    """
-
-    __slots__ = (
-        "backends",
-        "capacity",
-        "engine_priority",
-        "gathering",
-        "in_flight",
-        "in_flight_emergency",
-        "kept_slots",
-        "name",
-        "role",
-    )
-
-    def __init__(self, name: PoolName) -> None:
-        self.name = name
-        self.gathering: GatheringRules | None = None
-        self.engine_priority = False
-        self.role = PoolRole.HIGH_BATCH
-        self.backends: list[Backend] = []
-        self.capacity = 0.0
-        self.in_flight = 0
-        self.in_flight_emergency = 0
-        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
-
-    @property
-    def saturation(self) -> float:
-        return self.in_flight / self.capacity if self.capacity else 1.0
-
-
 class Backend(Capacity):
     __slots__ = (
         "absence",
@@ -97,10 +64,12 @@ class Backend(Capacity):
         "home",
         "id",
         "in_flight_emergency",
+        "in_flight_hot",
         "is_blocked",
         "models",
         "orders",
         "pool",
+        "prefilling",
         "probe_failures",
     )
 
@@ -111,6 +80,9 @@ class Backend(Capacity):
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
         self.in_flight_emergency = 0
+        self.in_flight_hot = 0
+        self.prefilling = 0
+        """Prompt tokens that it has yet to compute, as expected of what was sent there."""
         self.absence: Absence = PRESENT
         self.absences = 0
         """How often it went absent."""
@@ -129,40 +101,6 @@ class Backend(Capacity):
 
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
-
-
-class Group:
-    """The backends of one pool that serve one model; one that has not told its models may serve it."""
-
-    __slots__ = ("_order", "members", "pool")
-
-    def __init__(self, pool: Pool, members: tuple[Backend, ...]) -> None:
-        self.pool = pool
-        self.members = members
-        self._order = IdleOrder(_key_of, members) if len(members) > 1 else None
-        if self._order is not None:
-            for backend in members:
-                backend.orders.append(self._order)
-
-    def best(self, tried: Collection[Backend]) -> Backend | None:
-        """The one with a free slot that answers soonest; it may lack the tokens."""
-        if self._order is not None:
-            return self._order.best(tried)
-        backend = self.members[0]
-        return None if _key_of(backend) == inf or backend in tried else backend
-
-    def has_usable(self, tried: Sequence[Backend]) -> bool:
-        """Whether one of them may be used now, be it full."""
-        if not tried and not self.members[0].is_blocked:
-            return True
-        return any(not backend.is_blocked and backend not in tried for backend in self.members)
-
-
-def _key_of(backend: Backend) -> float:
-    if backend.is_blocked:
-        return inf
-    key, room = load_key(backend.in_flight, backend.window, 1.0), backend.room
-    return key if room is None or room.share <= key else room.share
 
 
 class Fleet:
@@ -279,10 +217,13 @@ class Fleet:
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
             room.hold(lease, now)
+            self._count_tokens(backend, lease, lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, 1)
+        if lease.tag.path is HOT:
+            self._count_hot(backend, 1)
         for order in backend.orders:
             order.changed(backend)
 
@@ -291,14 +232,24 @@ class Fleet:
         in_flight = backend.in_flight
         backend.in_flight = in_flight - 1
         window, pool = backend.window, backend.home
+        if lease.prefilling:
+            self.begun(lease)
         if lease.room is not None:
             lease.room.release(lease)
+            self._count_tokens(backend, lease, -lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
         if lease.tag.lane is EMERGENCY:
             self._count_emergency(backend, -1)
+        if lease.tag.path is HOT:
+            self._count_hot(backend, -1)
         for order in backend.orders:
             order.changed(backend)
+
+    def begun(self, lease: Lease) -> None:
+        """Its prompt is computed, or is not to be any more."""
+        lease.backend.prefilling -= lease.prefilling
+        lease.prefilling = 0
 
     def prefilled(self, lease: Lease, now: float) -> None:
         """Its answer has begun."""
@@ -312,6 +263,18 @@ class Fleet:
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
             backend.home.kept_slots = None
+
+    def _count_tokens(self, backend: Backend, lease: Lease, tokens: int) -> None:
+        pool = backend.home
+        if pool is not None and not backend.is_blocked:
+            pool.reserved += tokens
+            if lease.tag.path is HOT:
+                pool.reserved_hot += tokens
+
+    def _count_hot(self, backend: Backend, by: int) -> None:
+        backend.in_flight_hot += by
+        if backend.home is not None and not backend.is_blocked:
+            backend.home.in_flight_hot += by
 
     # --- windows --------------------------------------------------------------------------------------------------------------
 
@@ -346,7 +309,7 @@ class Fleet:
     def mark_reachable(self, backend: Backend) -> None:
         if backend.absence is not PRESENT:
             backend.absence = PRESENT
-            backend.warm_up()
+            backend.came_back()
         backend.probe_failures = 0
         self._absent.discard(backend)
         if backend.is_blocked:
@@ -376,9 +339,15 @@ class Fleet:
     def _measure(self, pool: Pool) -> None:
         self.version += 1
         usable = [backend for backend in pool.backends if not backend.is_blocked]
+        pool.usable = len(usable)
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
+        pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)
+        rooms = [backend.room for backend in usable if backend.room is not None]
+        pool.max_tokens = sum([room.max_tokens for room in rooms])
+        pool.reserved = sum([room.reserved for room in rooms])
+        pool.reserved_hot = sum([room.reserved_hot for room in rooms])
         pool.kept_slots = None
 
     def _forget_groups(self) -> None:

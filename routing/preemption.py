@@ -135,6 +135,8 @@ class Preemption:
         groups = self._fleet.groups(line.model, line.pools)
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
         return any(
-            group is not None and backend in group.members and self._slots.may_enter(place, groups, realtime)
+            group is not None
+            and backend in group.members
+            and self._slots.order.may_enter(place, groups, realtime)
             for place, group in enumerate(groups)
         )

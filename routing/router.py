@@ -7,28 +7,22 @@ caller calls `pump` and hands out its grants.
 A request is tagged (`tagger`), tried on the pools that may take it (`slots`), else queued (`fair_queue`) if it can still meet its deadline
 (`forecast`). After each pump no slot is free that a waiting request may use; so one that arrives and finds a slot overtakes nobody.
 
-Settings: `Rules` below. Counters: `routing.counts`.
+Settings: `routing.rules`. Counters: `routing.counts`.
 Limits: per process, not shared between gateways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import inf
 
-from policies.absence import PRESENT, AbsenceRules
+from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
 from policies.dialects import Dialect, EngineFlags, EngineReport
-from policies.emergency import ReserveRules
-from policies.fairness import FairnessRules, QueueBound
-from policies.members import BACKPRESSURE, BATCH, EMERGENCY, GOOD, QUEUE_FULL
-from policies.overload import OverloadRules
+from policies.fairness import QueueBound
+from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, QUEUE_FULL
 from policies.pool_choice import PoolFacts
-from policies.preemption import PreemptionRules
-from policies.retries import RetryRules, may_retry
-from policies.retry_budget import RetryBudgetRules
-from policies.shedding import SheddingRules
+from policies.retries import may_retry
 from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
 from routing.admission import Admission
 from routing.counts import Counts
@@ -36,29 +30,16 @@ from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
 from routing.forecast import Forecast
+from routing.placement import Placement
 from routing.preemption import Preemption
+from routing.rules import Rules
 from routing.second_tries import SecondTries
 from routing.slots import Slots
-from routing.tagger import Tagger, TaggerRules
+from routing.tagger import Tagger
 
 Grant = Lease | Refusal
 _LIVE_TOKENS = 32
 """How often the tokens of a running answer are charged beyond what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    probe_failures: int = 3
-    fairness: FairnessRules = field(default_factory=FairnessRules)
-    tagger: TaggerRules = field(default_factory=TaggerRules)
-    reserve: ReserveRules = field(default_factory=lambda: ReserveRules(reserved_per_pool=0))
-    """None where nobody may use the emergency lane."""
-    preemption: PreemptionRules = field(default_factory=PreemptionRules)
-    shedding: SheddingRules = field(default_factory=SheddingRules)
-    overload: OverloadRules = field(default_factory=OverloadRules)
-    retries: RetryRules = field(default_factory=RetryRules)
-    retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
-    absence: AbsenceRules = field(default_factory=AbsenceRules)
 
 
 class Router:
@@ -68,8 +49,9 @@ class Router:
         self.queue: FairQueue[Ticket] = FairQueue(rules.fairness)
         self.forecast = Forecast()
         self.counts = Counts()
-        self.tagger = Tagger(rules.tagger, self.counts)
-        self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts)
+        self.placement = Placement(rules.affinity)
+        self.tagger = Tagger(rules.tagger, self.counts, self.placement)
+        self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts, self.placement)
         self.admission = Admission(self.queue, self.forecast, self.slots, self.counts)
         self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
         self.in_flight = 0
@@ -77,6 +59,7 @@ class Router:
         """Requests that were put back for an emergency."""
         self._second_tries = SecondTries()
         self._arrived = 0
+        self._is_cold_closed = False
         self._next_ticket = 0
         self._evicted: list[tuple[Ticket, Grant]] = []
 
@@ -106,6 +89,7 @@ class Router:
         for plan in plans:
             known.setdefault(plan.pool, PoolPlan(PoolFacts(plan.pool)))
         self.rules = rules
+        self._is_cold_closed = not rules.affinity.paths.cold_open
         self.queue.configure(rules.fairness)
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
@@ -113,6 +97,7 @@ class Router:
         self.admission.configure(rules.shedding, rules.overload)
         self.fleet.absence_rules = rules.absence
         retired = self.fleet.configure(plans, known.values())
+        self.placement.configure(rules.affinity, self.fleet)
         self._line_up_anew()
         return retired
 
@@ -141,10 +126,17 @@ class Router:
             if fleet.pools:
                 return Refusal.NO_POOL
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
-        line = Line(model, tag.pools, tag.backend)
+        if self._is_cold_closed and tag.path is COLD and tag.lane is not EMERGENCY:
+            return Refusal.COLD_PATH_CLOSED
+        line = Line(model, tag.pools, tag.backend, tag.path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         is_emergency = tag.lane is EMERGENCY
-        others_wait = queue.waiting_in_lane(tag.lane) > 0 if is_emergency else queue.has_waiting(line)
+        if is_emergency:
+            others_wait = queue.waiting_in_lane(tag.lane) > 0
+        else:
+            others_wait = queue.waiting > 0 and (
+                queue.has_waiting(line) or queue.has_waiting(line.on_other_path())
+            )
         choice = self.slots.choose(line, tag, (), now, others_wait)
         if isinstance(choice, Backend):
             self.counts.at_once[tag.lane] += 1
@@ -244,6 +236,8 @@ class Router:
             owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
             if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
                 self._settle(lease, owed, now)
+        if lease.prefilling:
+            self.fleet.begun(lease)
         if not lease.prefill_held:
             return False
         self.fleet.prefilled(lease, now)
@@ -285,6 +279,7 @@ class Router:
         usage = lease.usage
         if usage is not None and is_good:
             self.tagger.learned(lease, usage[0], usage[1])
+            self.placement.ended(lease, usage[2])
 
     # --- the fleet ------------------------------------------------------------------------------------------------------------
 
@@ -312,13 +307,17 @@ class Router:
     def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None:
         backend = self.fleet.get(backend_id)
         if backend is not None:
+            if Dialect.UNKNOWN != backend.dialect != dialect != Dialect.UNKNOWN:
+                backend.restarted()
             backend.dialect, backend.flags = dialect, flags
             backend.warm_up()
 
     def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
         backend = self.fleet.get(backend_id)
         if backend is not None:
+            before = backend.report
             self.fleet.reported(backend, report, now)
+            self.placement.reported(backend, before, report)
 
     def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
         """When a client that is refused now would be served, from the measured drain rate; None while there is none."""
@@ -365,6 +364,8 @@ class Router:
         lease = Lease(backend, line, tag, intent, queue_seconds, backend.absence is not PRESENT)
         self.in_flight += 1
         self.fleet.take(lease, now)
+        if tag.key is not None:
+            self.placement.sent(lease, tag.key, now)
         if tag.lane is EMERGENCY:
             lease.charged = 0.0  # outside of all shares
         return lease
@@ -386,6 +387,8 @@ class Router:
         lease.is_trial = not backend.is_present()
         lease.attempts += 1
         self.fleet.take(lease, now)
+        if lease.tag.key is not None:
+            self.placement.sent(lease, lease.tag.key, now)
 
     def _settle(self, lease: Lease, difference: float, now: float) -> None:
         lease.charged += difference

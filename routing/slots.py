@@ -1,61 +1,69 @@
 """Which slot goes to whom: the choice for one request (`choose`), and what all who wait may have now (`granted`).
 
-Rules: `policies.pool_choice` (order of pools and spill), `policies.emergency` (what the reserve leaves for whom), `policies.gathering` (throughput
+Rules: `routing.pool_order` (which pool is tried first), `routing.placement` (which backend of it), `policies.path_split` (hot and cold), `policies.emergency` (what the reserve leaves for whom), `policies.gathering` (throughput
 requests that go together), `policies.shedding` (who is given up), `routing.idle_order` (the best backend of a pool).
-State: to which pool the requests of a line spilled last, and when to look again (`look_at`).
-Bounds: `MAX_SPILLS` lines remembered. `granted` looks at the heads of lines only.
+State: when to look again (`look_at`). `granted` looks at the heads of lines only.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from math import inf
 
 from policies.emergency import ReserveRules, kept_slots
 from policies.gathering import group_size, hold_seconds
 from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
-from policies.pool_choice import PoolChoiceRules, choose_pool, is_realtime, may_enter
+from policies.pool_choice import PoolChoiceRules, is_realtime
 from policies.shedding import SheddingRules, hopeless
 from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
 from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, Fleet, Group, Pool
+from routing.fleet import Backend, Fleet
 from routing.forecast import Forecast
+from routing.group import Group
+from routing.placement import Placement
+from routing.pool import Pool
+from routing.pool_order import PoolOrder
 from routing.rates import ArrivalRate
 from routing.token_choice import TokenChoice
 
-MAX_SPILLS = 1024
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
 _URGENT = (EMERGENCY, INTERACTIVE)
 _EMERGENCIES = (EMERGENCY,)
-_NO_SPILL = (0, -inf)
 
 Choice = Backend | Refusal
 
 
 class Slots:
-    def __init__(self, fleet: Fleet, queue: FairQueue[Ticket], forecast: Forecast, counts: Counts) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        queue: FairQueue[Ticket],
+        forecast: Forecast,
+        counts: Counts,
+        placement: Placement,
+    ) -> None:
         self._fleet = fleet
+        self._placement = placement
         self._queue = queue
         self._forecast = forecast
         self._counts = counts
         self._reserve = ReserveRules()
         self._pool_choice = PoolChoiceRules()
         self._shedding = SheddingRules()
-        self._spills: OrderedDict[Line, tuple[int, float]] = OrderedDict()
         self._throughput_arrivals = ArrivalRate()
         self._held: dict[PoolName, TicketId] = {}
         """Whom each pool held back last."""
         self._seen_version = -1
         self.tokens = TokenChoice(queue)
+        self.order = PoolOrder(queue, forecast, counts)
         self.look_at = inf
 
     def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
         self._reserve, self._pool_choice, self._shedding = reserve, pool_choice, shedding
-        self._spills.clear()
+        self.order.configure(pool_choice)
 
     # --- one request ----------------------------------------------------------------------------------------------------------
 
@@ -80,7 +88,7 @@ class Slots:
             if (
                 group is None
                 or not self._has_slot(group.pool, tag)
-                or (place and not self.may_enter(place, groups, realtime))
+                or (place and not self.order.may_enter(place, groups, realtime))
                 or (others_wait and not self._is_too_late_for_the_first(line, group.pool, now))
                 # `granted` says when:
                 or (gathers and group.pool.gathering is not None and not tried)
@@ -88,19 +96,19 @@ class Slots:
                 continue
             places.append(place)
         if len(places) > 1 and not tried:
-            first = self._first(line, groups, tag, realtime, now)
+            first = self.order.first(line, groups, tag, realtime, now)
             if first in places:
                 places.remove(first)
                 places.insert(0, first)
         for place in places:
             group = groups[place]
             assert group is not None
-            backend = self._free(group, line, tag, tried)
+            backend = self._free(group, line, tag, tried, now)
             if backend is not None:
                 if place:
-                    self._note_spill(line, place, now)
+                    self.order.note_spill(line, place, now)
                     if not tried:
-                        self._count_spill(groups, place)
+                        self.order.count_spill(groups, place)
                 return backend
         return self.outlook(line, tried)
 
@@ -137,9 +145,16 @@ class Slots:
             )
         return group.has_usable(tried)
 
-    def _free(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
+    def _free(
+        self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend], now: float
+    ) -> Backend | None:
         """The best backend of the group with a free slot, and with the tokens."""
-        backend = group.best(tried) if line.backend is None else self._with_slot(group, line, tried)
+        if line.backend is not None:
+            backend = self._with_slot(group, line, tried)
+        elif tag.key is None or len(group.members) == 1:
+            backend = group.best(tried)
+        else:
+            backend = self._placement.choose(group, tag.key, tag, tried, now) or group.best(tried)
         if backend is None or (room := backend.room) is None:
             return backend
         if (room.kept_for is None and room.fits(tag, backend.in_flight)) or self.tokens.fits(backend, tag):
@@ -179,64 +194,12 @@ class Slots:
         pool.kept_slots = kept_slots(int(pool.capacity), pool.in_flight_emergency, self._reserve)
         return pool.kept_slots
 
-    def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
-        """Whether a request may take a free slot of the pool at `place` of its order."""
-        home, group = groups[0], groups[place]
-        if place == 0 or home is None:
-            return True
-        if group is None:
-            return False
-        pool = group.pool
-        # Among its like nobody is a guest.
-        saturation = 0.0 if pool.role is home.pool.role else pool.saturation
-        return may_enter(place, saturation, realtime, self._pool_choice)
-
-    def _first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
-        """The pool that is tried first."""
-        seconds: list[float] = []
-        saturations: list[float] = []
-        wait: float | None = None
-        for group in groups:
-            if group is None or not group.pool.capacity:
-                seconds.append(inf)
-                saturations.append(1.0)
-                continue
-            pool = group.pool
-            expected = self._forecast.service_seconds(pool.name, tag)
-            if pool.in_flight >= pool.capacity:
-                if wait is None:
-                    wait = (
-                        self._forecast.wait_seconds(
-                            self._queue.cost_ahead(tag) + tag.cost, self._queue.waiting > 0, now
-                        )
-                        or 0.0
-                    )
-                expected += wait
-            seconds.append(expected)
-            saturations.append(pool.saturation)
-        spilled_to, at = self._spills.get(line, _NO_SPILL) if self._spills else _NO_SPILL
-        return choose_pool(
-            seconds, saturations, tag.deadline - now, realtime, spilled_to, now - at, self._pool_choice
-        )
-
     def _is_too_late_for_the_first(self, line: Line, pool: Pool, now: float) -> bool:
         first = self._queue.head((line,), now)
         if first is None or first.lease is not None:
             return False
         service = self._forecast.service_seconds(pool.name, first.tag, _DISPATCH_DEVIATIONS)
         return self._is_hopeless(first.tag, service, now)
-
-    def _count_spill(self, groups: Sequence[Group | None], place: int) -> None:
-        """Where a pool that serves the model was preferred."""
-        home, spilled_to = groups[0] or next(group for group in groups if group is not None), groups[place]
-        if spilled_to is not None and spilled_to is not home:
-            self._counts.spills[home.pool.name, spilled_to.pool.name] += 1
-
-    def _note_spill(self, line: Line, place: int, now: float) -> None:
-        self._spills[line] = (place, now)
-        self._spills.move_to_end(line)
-        if len(self._spills) > MAX_SPILLS:
-            self._spills.popitem(last=False)
 
     # --- all who wait ---------------------------------------------------------------------------------------------------------
 
@@ -270,10 +233,13 @@ class Slots:
         """The pool has a slot for somebody of these lines."""
         queue = self._queue
         lanes: tuple[Lane, ...] | None = None
+        paths_compete = len(open_lines) > 1 and len({line.path for line in open_lines}) > 1
         while open_lines:
             ticket = queue.head(open_lines, now, lanes)
             if ticket is None:
                 return
+            if paths_compete and self._placement.paths.gives_way(pool, ticket.line.path):
+                ticket = self._of_other_path(ticket, open_lines, now) or ticket
             tag, line = ticket.tag, ticket.line
             groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
             group = groups[place]
@@ -284,8 +250,12 @@ class Slots:
             realtime = place > 0 and is_realtime(
                 tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
             )
-            if has_slot and group is not None and (place == 0 or self.may_enter(place, groups, realtime)):
-                backend = self._free(group, line, tag, tried)
+            if (
+                has_slot
+                and group is not None
+                and (place == 0 or self.order.may_enter(place, groups, realtime))
+            ):
+                backend = self._free(group, line, tag, tried, now)
                 if backend is None and pool.name == self._home(line):
                     self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
             if backend is None:
@@ -325,7 +295,7 @@ class Slots:
             else:
                 queue.take(ticket, now)
                 if place and moved is None:
-                    self._count_spill(groups, place)
+                    self.order.count_spill(groups, place)
                 yield ticket, backend
             if not self._has_slot_for_any(pool):
                 return
@@ -343,11 +313,18 @@ class Slots:
             elif name in pools:
                 if takes_guests is None:
                     urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
-                    takes_guests = may_enter(1, pool.saturation, urgent, self._pool_choice)
+                    takes_guests = self.order.takes_guests(pool, urgent)
                 home = self._fleet.groups(line.model, pools)[0]
                 if takes_guests or home is None or home.pool.role is pool.role:
                     found.append(line)
         return found
+
+    def _of_other_path(self, ticket: Ticket, open_lines: list[Line], now: float) -> Ticket | None:
+        """The next of the same lane, where the first in turn is of the path that has its share; who goes before everybody gives way to nobody."""
+        if ticket.lease is not None or ticket.tag.lane is EMERGENCY:
+            return None
+        others = [line for line in open_lines if line.path is not ticket.line.path]
+        return self._queue.head(others, now, (ticket.tag.lane,))
 
     def _hold(self, pool: Pool, backend: Backend, ticket: Ticket, service: float, now: float) -> float:
         assert pool.gathering is not None
@@ -381,7 +358,7 @@ class Slots:
             queue.take(ticket, now)
             sent += 1
             if place:
-                self._count_spill(groups, place)
+                self.order.count_spill(groups, place)
             yield ticket, backend
         if sent:
             self._counts.gathered(pool.name, sent)

@@ -1,4 +1,4 @@
-"""From what is known of a request to its tag: estimated tokens, length class, cost, deadline, order of pools, and whether its emergency is granted.
+"""From what is known of a request to its tag: estimated tokens, length class, cost, deadline, order of pools, path, and whether its emergency is granted.
 
 State: what was learnt of lengths (`routing.lengths`), and each tenant's emergency budget.
 Bounds: budgets exist for configured tenants while they are in use; orders of pools for what the configuration can ask for.
@@ -13,13 +13,14 @@ from math import inf
 from policies.cost import weighted_tokens
 from policies.emergency_budget import UNUSED_BUDGET, EmergencyBudget, EmergencyBudgetRules, claimed
 from policies.lengths import LengthRules, length_class
-from policies.members import EMERGENCY, INTERACTIVE
+from policies.members import COLD, EMERGENCY, HOT, INTERACTIVE
 from policies.outputs import OutputRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts, is_realtime, preference
 from policies.terms import LengthClass, PoolName, Tag
 from routing.counts import Counts
 from routing.decision import Intent, Lease
 from routing.lengths import Lengths
+from routing.placement import Placement
 
 MAX_BUDGETS = 10_000
 MAX_ORDERS = 1_000
@@ -34,8 +35,9 @@ class TaggerRules:
 
 
 class Tagger:
-    def __init__(self, rules: TaggerRules, counts: Counts) -> None:
+    def __init__(self, rules: TaggerRules, counts: Counts, placement: Placement) -> None:
         self._counts = counts
+        self._placement = placement
         self.lengths = Lengths(rules.lengths, OutputRules())
         self._budgets: dict[str, EmergencyBudget] = {}
         self._pools: Sequence[PoolFacts] = ()
@@ -53,7 +55,9 @@ class Tagger:
     def tag(self, model: str, intent: Intent, now: float, served_per_second: float) -> Tag:
         """`pools` is empty where no pool takes such a request."""
         rules = self.rules
-        business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _ = intent
+        business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _, key, path = (
+            intent
+        )
         if lane is EMERGENCY and not self._grants(tenant, now, served_per_second):
             lane = INTERACTIVE
         prompt = output = output_p90 = 0.0
@@ -67,9 +71,18 @@ class Tagger:
                 cost = 1.0
         realtime = is_realtime(lane, prompt, output, rules.pool_choice)
         pools = self._order(named, prompt, realtime, size is not None)
+        hot = 0
+        if key is not None or path is not None:
+            placement = self._placement
+            if not placement.rules.enabled:
+                key = None
+            elif key is not None:
+                is_hot, hot = placement.heat(key, now)
+                path = path or (HOT if is_hot else COLD)
+            placement.paths.arrived(path or COLD, cost)
         return Tag(
-            business, length, lane, "cold", tenant, weight, prompt, output, output_p90, cost, streamed, target,
-            now + target, pools, backend,
+            business, length, lane, path or COLD, tenant, weight, prompt, output, output_p90, cost, streamed, target,
+            now + target, pools, backend, key, hot,
         )  # fmt: skip
 
     def pools_of(self, intent: Intent, tag: Tag) -> tuple[PoolName, ...]:

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterator
 from policies.terms import Lane, PoolName, Tag
 from routing.decision import Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, Group
+from routing.fleet import Backend
+from routing.group import Group
 from routing.token_room import TokenRoom
 
 MAX_PASSED = 16

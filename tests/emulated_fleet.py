@@ -17,7 +17,8 @@ from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 
 B = BackendId("b")
 

@@ -5,7 +5,7 @@ The GPU's figures are modelled on the field table of an 80 GB card, by the numbe
 memory used 34 + 1.75 B GiB up to 79 (48, 62, 76, 79 at 8, 16, 24, 32; measured 48, 62, 75, 79), busy 50 + 1.9
 B percent up to 100 (65, 80, 96, 100; measured 65, 82, 94, 100), idle 0. The temperature is an invention: 40 C
 plus 0.4 per busy percent, below the usual alarm of 85 C. Both can be overridden by a fault. vLLM's `_created`
-series are left out.
+series are left out, and of the process's own only its start time is told. It is the engine's: several engines in one process started one by one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ def gpu_memory_used_mib(running: int) -> float:
     return min(79.0, 34 + 1.75 * running) * 1024
 
 
-def render(engine: Engine[Answer], faults: Faults) -> bytes:
-    return "".join(_page(engine, faults)).encode()
+def render(engine: Engine[Answer], faults: Faults, started_at: float) -> bytes:
+    """`started_at` is in seconds since 1970."""
+    return "".join(_page(engine, faults, started_at)).encode()
 
 
-def _page(engine: Engine[Answer], faults: Faults) -> Iterator[str]:
+def _page(engine: Engine[Answer], faults: Faults, started_at: float) -> Iterator[str]:
+    # In the exponent form in which the real page has it.
+    yield f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started_at:.11e}\n"
     measured = engine.measurements
     name = engine.settings.model.replace("\\", r"\\").replace('"', r"\"")
     label = f'engine="0",model_name="{name}"'

@@ -180,7 +180,8 @@ def load(server: EmulatedServer, request: Request, connection: Connection) -> No
 
 
 def metrics(server: EmulatedServer, request: Request, connection: Connection) -> None:
-    connection.respond(200, metrics_page.render(server.engine, server.faults), metrics_page.CONTENT_TYPE)
+    page = metrics_page.render(server.engine, server.faults, server.started_at)
+    connection.respond(200, page, metrics_page.CONTENT_TYPE)
 
 
 def tokenize(server: EmulatedServer, request: Request, connection: Connection) -> None:

@@ -53,7 +53,8 @@ class EmulatedServer:
         self.faults = Faults()
         self.vocabulary = Vocabulary(settings.seed)
         self.version = own_version()
-        self.created = int(time.time())
+        self.started_at = time.time()
+        self.created = int(self.started_at)
         self.model_json = orjson.dumps(settings.model)
         self.host = host
         self.port = port

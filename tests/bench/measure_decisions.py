@@ -28,7 +28,8 @@ from policies.terms import BackendId, Lane, PoolName, Verdict
 from policies.windows import WindowRules
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import BackendPlan, PoolPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from tests.bench import figures
 from tests.bench.children import ROOT
 from tests.bench.figures import Figure

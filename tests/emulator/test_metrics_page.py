@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.emulator.metrics_page import gpu_busy_percent, gpu_memory_used_mib
@@ -41,6 +44,26 @@ async def test_every_series_of_the_real_page_is_there_with_its_labels() -> None:
     }
     assert wanted <= set(ours)
     assert answer.value(b"content-type") == b"text/plain; version=1.0.0; charset=utf-8"
+
+
+async def test_the_start_time_is_told_as_the_real_page_tells_it_and_stays_the_same() -> None:
+    def told(page: bytes) -> list[str]:
+        lines = page.decode().splitlines()
+        return [line for line in lines if "process_start_time_seconds" in line and "# HELP" not in line]
+
+    before = time.time()
+    async with engine() as server:
+        pages = [(await get(server, "/metrics")).body for _ in range(2)]
+    kind, sample = told(pages[0])
+    assert told(pages[1]) == [kind, sample]
+    their_kind, their_sample = told(captured_answer("metrics-busy"))
+    assert kind == their_kind
+    name, value = sample.split()
+    assert name == their_sample.split()[0]
+    assert re.fullmatch(r"\d\.\d{11}e\+09", value) and re.fullmatch(
+        r"\d\.\d{1,11}e\+09", their_sample.split()[1]
+    )
+    assert before - 0.01 <= float(value) <= time.time() + 0.01
 
 
 async def test_types_are_those_of_the_real_page() -> None:

@@ -1,22 +1,19 @@
 """Engines and the gateway before them, one engine after the other for the whole test run.
 
-Two real engines at once would need 5 GB and the cores the tests need. pytest runs all tests of one engine before
+Two real engines at once need 5 GB and the cores the tests need; only `test_prefix_affinity` has them. pytest runs all tests of one engine before
 it starts the next, as long as each test gets its engine from a `parametrize` of the engine alone: beside a second
 name the parameter would be the single test's, and each test would start an engine.
 """
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import openai
 import pytest
 
 from tests.engine.engines import Engine, running_engine
-from tests.engine.processes import ServerProcess, answers_ok, free_port
+from tests.engine.gateways import running_gateway
 
-GATEWAY_START_SECONDS = 30
-GATEWAY_STOP_SECONDS = 10
 ANSWER_SECONDS = 60
 
 
@@ -38,16 +35,8 @@ def gateway(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if given:
         yield given.rstrip("/")
         return
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "gateway", "serve", "--backend", engine.url]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    server = ServerProcess(command, tmp_path_factory.mktemp("gateway") / f"{engine.name}.log")
-    try:
-        server.wait_until(lambda: answers_ok(f"{url}/readyz"), GATEWAY_START_SECONDS)
+    with running_gateway([engine.url], tmp_path_factory.mktemp("gateway") / f"{engine.name}.log") as url:
         yield url
-    finally:
-        server.stop(GATEWAY_STOP_SECONDS)
 
 
 @pytest.fixture

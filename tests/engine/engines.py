@@ -69,6 +69,33 @@ def running_engine(name: EngineName, log: Path) -> Iterator[Engine]:
         server.stop(STOP_SECONDS)
 
 
+class OwnVllm:
+    """A vLLM that belongs to one test, with a small KV cache, and can be started anew at its address."""
+
+    def __init__(self, log: Path, kv_blocks: int) -> None:
+        subprocess.run([SCRIPT, "vllm", "install"], check=True, timeout=INSTALL_SECONDS)
+        self._log = log
+        self._environment = {"VLLM_KV_BLOCKS": str(kv_blocks)}
+        self._port = free_port()
+        self._server: ServerProcess | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        self._server = ServerProcess(
+            [SCRIPT, "vllm", "serve", str(self._port), MODEL], self._log, self._environment
+        )
+
+    def wait(self, limit_seconds: float = START_SECONDS) -> None:
+        """Until it is healthy."""
+        assert self._server is not None
+        self._server.wait_until(lambda: answers_ok(f"{self.url}/health"), limit_seconds)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(STOP_SECONDS)
+            self._server = None
+
+
 async def read_load(client: httpx.AsyncClient, engine: Engine) -> Load:
     samples = _samples((await client.get(f"{engine.url}/metrics")).raise_for_status().text)
     if engine.name == "vllm":

@@ -16,7 +16,8 @@ from gateway.upstream.client import Upstream
 from policies.terms import BackendId, PoolName
 from routing.decision import NO_INTENT, Intent, Lease, Ticket
 from routing.fleet import BackendPlan, PoolPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 
 Labels = frozenset[tuple[str, str]]
 TWO_BACKENDS = (

@@ -39,7 +39,8 @@ from gateway.upstream.client import Upstream
 from gateway.websocket_front import WebSocketFront
 from policies.terms import BackendId, PoolName
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 
 WAIT_SECONDS = 20
 HANDSHAKE = (

@@ -19,7 +19,7 @@ from policies.retry_budget import RetryBudgetRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import BackendPlan, PoolPlan
-from routing.router import Rules
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 from tests.gateway.metrics_stage import Stage
 

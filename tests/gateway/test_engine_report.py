@@ -35,9 +35,12 @@ def sglang(*lines: str) -> EngineReport:
     return read_metrics("\n".join(lines).encode(), SGLANG)
 
 
+STARTED_AT = 1796166190.05
 CAPTURED = {
-    (VLLM, "metrics-fresh"): EngineReport(0, 0, 0.0, None, 65536, 0, 0),
-    (VLLM, "metrics-busy"): EngineReport(3, 8, 0.09770395701025891, None, 65536, 1600, 6704),
+    (VLLM, "metrics-fresh"): EngineReport(0, 0, 0.0, None, 65536, 0, 0, started_at=STARTED_AT),
+    (VLLM, "metrics-busy"): EngineReport(
+        3, 8, 0.09770395701025891, None, 65536, 1600, 6704, started_at=STARTED_AT
+    ),
     (SGLANG, "metrics-fresh"): EngineReport(0, 0, 0.0, None, 65536, None, 11),
     (SGLANG, "metrics-busy"): EngineReport(3, 8, 0.04, None, 65536, 3482, 5650),
 }
@@ -55,7 +58,8 @@ def test_a_real_metrics_page_is_read(capture: tuple[Dialect, str], report: Engin
 def test_every_captured_metrics_page_tells_what_the_engine_is_at(dialect: Dialect, name: str) -> None:
     report = read_metrics(page(dialect, name), dialect)
     assert None not in (report.waiting, report.running, report.kv_usage, report.token_capacity)
-    assert untold(report)[-1] == "waiting_tokens"
+    assert untold(report)[-1] == ("waiting_tokens" if dialect is VLLM else "started_at")
+    assert report.prefix_queries is not None
 
 
 def test_a_page_in_the_other_engines_dialect_tells_nothing() -> None:
@@ -65,9 +69,11 @@ def test_a_page_in_the_other_engines_dialect_tells_nothing() -> None:
 
 
 def test_a_real_loads_page_is_read() -> None:
-    busy = EngineReport(3, 8, 0.0392, 8, 65536, waiting_tokens=282)
+    busy = EngineReport(3, 8, 0.0392, 8, 65536, waiting_tokens=282, prefilled_tokens=3055)
+    idle = EngineReport(0, 0, 0.0, 8, 65536, waiting_tokens=0, prefilled_tokens=11)
     assert read_loads(page(SGLANG, "loads-busy")) == busy
-    assert read_loads(page(SGLANG, "get-v1-loads")) == EngineReport(0, 0, 0.0, 8, 65536, waiting_tokens=0)
+    assert read_loads(page(SGLANG, "get-v1-loads")) == idle
+    assert untold(idle) == ["prefix_hits", "prefix_queries", "started_at"]
 
 
 def test_real_load_headers_are_read_in_both_forms() -> None:
@@ -84,6 +90,29 @@ def test_replicas_add_up_and_the_fullest_ones_cache_counts() -> None:
         'vllm:prefix_cache_hits_total{engine="0"} 5',
         'vllm:prefix_cache_hits_total{engine="1"} 1e2',
     ) == EngineReport(3, 6, 0.4, None, 3000, 105, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "started_at"),
+    [
+        (["process_start_time_seconds 1.79616619005e+09"], STARTED_AT),
+        (["process_start_time_seconds 1796166190.05 1796166200000"], STARTED_AT),
+        (['process_start_time_seconds{pod="a"} 5', 'process_start_time_seconds{pod="b"} 7'], 7.0),
+        (["process_start_time_seconds 5", "process_start_time_seconds NaN"], None),
+        (["process_start_time_seconds -1"], None),
+        (["process_start_time_seconds_total 5", "# HELP process_start_time_seconds 5"], None),
+        (["xprocess_start_time_seconds 5"], None),
+    ],
+)
+def test_the_start_time_is_read_and_of_several_processes_the_youngest_counts(
+    lines: list[str], started_at: float | None
+) -> None:
+    told = "vllm:num_requests_waiting 4"
+    assert vllm(*lines, told) == vllm(told, *lines) == EngineReport(waiting=4, started_at=started_at)
+
+
+def test_a_start_time_alone_is_any_servers_and_tells_nothing() -> None:
+    assert vllm("process_start_time_seconds 1.79616619005e+09") == NOTHING_TOLD
 
 
 def test_sglangs_data_parallel_ranks_add_up_and_its_tensor_parallel_ones_say_the_same_thing() -> None:

@@ -22,8 +22,8 @@ from tests.captures import FIXTURES, split_answer
 QUICK = ProbeSettings(interval_seconds=0.05, load_seconds=0.05)
 RARE = ProbeSettings(interval_seconds=3600, load_seconds=3600)
 NOT_THERE = Script(status=404, reason=b"Not Found")
-VLLM_LOAD = EngineReport(3, 8, 0.09770395701025891, None, 65536, 1600, 6704)
-SGLANG_LOAD = EngineReport(3, 8, 0.0392, 8, 65536, waiting_tokens=282)
+VLLM_LOAD = EngineReport(3, 8, 0.09770395701025891, None, 65536, 1600, 6704, started_at=1796166190.05)
+SGLANG_LOAD = EngineReport(3, 8, 0.0392, 8, 65536, waiting_tokens=282, prefilled_tokens=3055)
 SGLANG_FLAGS = EngineFlags("0.5.23", priority_scheduling=True, tells_cached_tokens=True)
 
 
@@ -244,7 +244,9 @@ async def test_of_a_load_that_took_long_to_read_only_the_sizes_of_the_engine_are
         become_vllm(engine)
         async with probed(engine, fresh_seconds=-1.0) as listener:
             await listener.until(lambda: bool(listener.reports))
-            assert listener.reports[0] == EngineReport(token_capacity=VLLM_LOAD.token_capacity)
+            assert listener.reports[0] == EngineReport(
+                token_capacity=VLLM_LOAD.token_capacity, started_at=VLLM_LOAD.started_at
+            )
 
 
 async def test_a_load_page_that_hangs_gives_no_report_and_leaves_health_as_it_is() -> None:
@@ -314,7 +316,7 @@ async def test_a_metrics_page_without_the_names_is_said_once_and_asked_for_again
             SGLANG_FLAGS,
             SGLANG_LOAD,
             "/v1/loads?include=core",
-            "sglang 0.5.23; load from /v1/loads without prefix_hits, prefix_queries; "
+            "sglang 0.5.23; load from /v1/loads without prefix_hits, prefix_queries, started_at; "
             "priority scheduling on, higher first; cached tokens in usage: yes",
         ),
         (

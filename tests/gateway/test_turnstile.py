@@ -17,7 +17,8 @@ from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Refusal, Verdict
 from routing.decision import NO_INTENT, Intent, Lease
 from routing.fleet import BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 
 LONG = 3600.0
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.hints import FIELDS, HEADERS, MAX_DEADLINE_MS, MAX_TEXT, NO_HINTS, Hints, hints
-from policies.terms import Lane
+from policies.terms import CachePath, Lane
 
 NAMES = [name for name, _, _ in HEADERS]
 
@@ -41,7 +41,7 @@ NAMES = [name for name, _, _ in HEADERS]
         ("x-headrace-tenant", "bank-a", Hints(tenant="bank-a")),
         ("x-headrace-deadline-ms", "300", Hints(deadline_ms=300)),
         ("x-llm-d-slo-ttft-ms", "0.5", Hints(deadline_ms=0.5)),
-        ("x-headrace-path", "HOT", Hints(path="hot")),
+        ("x-headrace-path", "HOT", Hints(path=CachePath.HOT)),
         ("x-headrace-pool", "low-latency", Hints(pool="low-latency")),
         ("x-headrace-backend", "127.0.0.1:8001", Hints(backend="127.0.0.1:8001")),
         ("x-llm-d-inference-fairness-id", "team", Hints(fairness="team")),
@@ -161,6 +161,6 @@ def test_nothing_a_client_sends_raises_or_leaves_its_bounds(
     for text in (said.business, said.session, said.tenant, said.pool, said.backend, said.fairness):
         assert len(text) <= MAX_TEXT and text.isascii() and text.isprintable() and " " not in text
     assert said.deadline_ms is None or 0 < said.deadline_ms <= MAX_DEADLINE_MS
-    assert said.path in ("", "hot", "cold")
+    assert said.path in (None, *CachePath)
     if not {name for name, _ in headers} & set(NAMES) and not fields.keys() & set(FIELDS):
         assert said is NO_HINTS

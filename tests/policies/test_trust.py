@@ -26,7 +26,8 @@ def test_of_others_only_lane_session_deadline_and_relegation_stay(hints: Hints) 
     kept = trusted_hints(hints, False)
     assert (kept.lane, kept.session) == (hints.lane, hints.session)
     assert (kept.deadline_ms, kept.relegate) == (hints.deadline_ms, hints.relegate)
-    assert (kept.business, kept.tenant, kept.fairness, kept.path, kept.pool, kept.backend) == ("",) * 6
+    assert (kept.business, kept.tenant, kept.fairness, kept.pool, kept.backend) == ("",) * 5
+    assert kept.path is None
 
 
 def test_nothing_said_is_nothing_made() -> None:

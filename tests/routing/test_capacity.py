@@ -14,7 +14,8 @@ from policies.windows import WindowRules
 from routing.capacity import FRESH_SECONDS, QUEUE_SECONDS, WARM_UP_SAMPLES
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from tests.gateway.core_stage import at_once, ends_well, leased
 
 B = BackendId("b")

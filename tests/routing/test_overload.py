@@ -14,7 +14,8 @@ from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, Verdict
 from routing.decision import Intent, Lease, Line, Ticket
 from routing.fleet import BackendPlan
 from routing.overload import MAX_FLOWS, MAX_QUEUES, Overload
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 
 SLOTS, SERVICE_SECONDS, TARGET = 4, 0.1, 1.0
 PER_SECOND = SLOTS / SERVICE_SECONDS

@@ -17,7 +17,8 @@ from policies.terms import BackendId, Lane, PoolName, Verdict
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import BackendPlan, PoolPlan
 from routing.preemption import Running
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 from tests.routing.test_router import leased, plans, router_of, waiting
 

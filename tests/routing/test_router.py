@@ -12,7 +12,8 @@ from policies.retries import RetryRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
 from routing.decision import Decision, Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from tests.routing.reachable import entries, kept_by
 
 

@@ -17,7 +17,8 @@ from policies.terms import BackendId, Lane, PoolName, Refusal, TicketId, Verdict
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
 from routing.preemption import Running
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 from tests.routing.reachable import kept_by
 from tests.strategies import fleet_plans

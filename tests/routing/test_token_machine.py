@@ -13,7 +13,8 @@ from policies.lengths import TextSize
 from policies.terms import BackendId, Lane, PoolName, Tag, TicketId, Verdict
 from routing.decision import Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from routing.tagger import TaggerRules
 from routing.token_room import TokenRoom
 

@@ -11,7 +11,8 @@ from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, Lane, PoolName, Verdict
 from routing.decision import Decision, Intent, Lease, Ticket
 from routing.fleet import Backend, BackendPlan, PoolPlan
-from routing.router import Grant, Router, Rules
+from routing.router import Grant, Router
+from routing.rules import Rules
 from routing.token_choice import MAX_PASSED
 
 P = PoolName("p")

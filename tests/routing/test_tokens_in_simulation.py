@@ -13,7 +13,8 @@ from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import BackendPlan
-from routing.router import Router, Rules
+from routing.router import Router
+from routing.rules import Rules
 from tests.kv_engine import Generation, KvEngine
 
 KV_TOKENS = 20_000

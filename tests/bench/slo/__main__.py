@@ -117,7 +117,7 @@ def judged(runs: list[Run], rate: float) -> list[list[Verdict]]:
 def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     raise_descriptor_limit()
-    contenders, absent = present(arguments.contenders)
+    contenders, absent = present(CONTENDERS[name] for name in arguments.contenders)
     phases = phases_of(arguments)
     runs: list[Run] = []
     overload: list[Run] = []
@@ -145,7 +145,8 @@ def main(argv: list[str] | None = None) -> int:
     every = [*zip(runs, judged(runs, rate), strict=True), *zip(overload, judged(overload, rate), strict=True)]
     ours = [(one, found) for one, found in every if one.contender in (SUBJECT, UNTAGGED)]
     for one, found in ours:
-        print_verdicts(one, found)
+        factor = max(phase.factor for phase in one.phases)
+        print_verdicts(f"bars, {one.contender}, burst of {factor:g}", found)
     print_comparison(runs, rate)
     for file in (arguments.json, arguments.svg):
         file.parent.mkdir(parents=True, exist_ok=True)

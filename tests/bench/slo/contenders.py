@@ -12,7 +12,7 @@ None writes a line per request, and none but Headrace knows of targets. A peer t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +45,17 @@ class Contender:
     """(own port, engines, directory of its own) -> argv"""
 
 
-def _headrace(port: int, engines: Sequence[Engine], home: Path) -> list[str]:
-    file = home / "headrace.yaml"
-    file.write_text(json.dumps(configuration(port, engines), indent=1))  # JSON is YAML
-    return [release_python(BENCH_HOME)[0], "-m", "gateway", "serve", "--config", str(file)]
+def headrace(
+    name: str, tags: Tags, configured: Callable[[int, Sequence[Engine]], dict[str, object]]
+) -> Contender:
+    """With the configuration that `configured` makes for its port and engines."""
+
+    def command(port: int, engines: Sequence[Engine], home: Path) -> list[str]:
+        file = home / "headrace.yaml"
+        file.write_text(json.dumps(configured(port, engines), indent=1))  # JSON is YAML
+        return [release_python(BENCH_HOME)[0], "-m", "gateway", "serve", "--config", str(file)]
+
+    return Contender(name, tags, "/readyz", headrace_version, command)
 
 
 def _haproxy(queue_timeout_ms: int) -> Callable[[int, Sequence[Engine], Path], list[str]]:
@@ -117,8 +124,8 @@ def _vllm_router(suffix: str, policy: str) -> Contender:
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender("headrace", Tags.HEADERS, "/readyz", headrace_version, _headrace),
-        Contender("headrace-untagged", Tags.TEXT, "/readyz", headrace_version, _headrace),
+        headrace("headrace", Tags.HEADERS, configuration),
+        headrace("headrace-untagged", Tags.TEXT, configuration),
         Contender("haproxy", Tags.NONE, "/health", haproxy_version, _haproxy(QUEUE_TIMEOUT_MS)),
         Contender("haproxy-impatient", Tags.NONE, "/health", haproxy_version, _haproxy(IMPATIENT_MS)),
         _smg("", "power_of_two"),
@@ -132,13 +139,13 @@ CONTENDERS = {
 DEFAULT = ("headrace", "headrace-untagged", "haproxy", "haproxy-impatient", "vllm-router", "smg")
 
 
-def present(names: Sequence[str]) -> tuple[list[Contender], dict[str, str]]:
+def present(contenders: Iterable[Contender]) -> tuple[list[Contender], dict[str, str]]:
     """Those that can run here, installed if need be, and why the others cannot."""
     found, absent = [], {}
-    for name in names:
+    for contender in contenders:
         try:
-            CONTENDERS[name].version()
-            found.append(CONTENDERS[name])
+            contender.version()
+            found.append(contender)
         except AbsentError as error:
-            absent[name] = str(error)
+            absent[contender.name] = str(error)
     return found, absent

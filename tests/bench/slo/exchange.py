@@ -1,12 +1,13 @@
 """The client's side of one keep-alive connection: one call at a time, its answer read only as far as its verdict needs.
 
 Of the answer's head are read the status, the framing, and what Headrace says of its decision: `queue_ms` and `business` of `x-headrace-route`,
-and `x-headrace-reason` of a refusal.
+and `x-headrace-reason` of a refusal. An engine sends the head of a stream at once, so the first byte is that of the body.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -27,6 +28,8 @@ class Exchange(asyncio.Protocol):
         """The number of the call under way; below 0 there is none."""
         self.idle_since = 0.0
         self.head = b""
+        self.first_byte_at = 0.0
+        """When the body of the answer began, by the monotonic clock; 0 while it has not."""
         self._phase = _HEAD
         self._pending = b""
         self._left = 0
@@ -38,6 +41,7 @@ class Exchange(asyncio.Protocol):
 
     def send(self, call: int, request: bytes) -> None:
         self.call = call
+        self.first_byte_at = 0.0
         self._phase, self._pending = _HEAD, b""
         self.transport.write(request)
 
@@ -60,6 +64,8 @@ class Exchange(asyncio.Protocol):
                 return
             self._begin(data[:end])
             data = data[end + 4 :]
+        if data and not self.first_byte_at:
+            self.first_byte_at = time.monotonic()
         if self._phase == _LENGTH:
             self._left -= len(data)
             if self._left <= 0:

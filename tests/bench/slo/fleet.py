@@ -1,16 +1,11 @@
 """The fleet that everyone is measured against: eight emulated engines in one process, `python -m tests.bench.slo.fleet PORT ...`.
 
-Four of batch 16 with 110 ms + 5.25 ms per sequence for an answer of 20 tokens, and four of batch 4 with 60 ms + 6 ms. One process, because eight
-would spend more of a small machine's cores on the emulation. Idle connections are kept for a minute, so that no proxy is judged by how it meets
-an engine's closing them.
+Four of batch 16 with 110 ms + 5.25 ms per sequence for an answer of 20 tokens, and four of batch 4 with 60 ms + 6 ms.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,12 +13,10 @@ from pathlib import Path
 
 import uvloop
 
-from gateway.emulator.server import start
 from gateway.emulator.settings import EngineSettings
 from tests.bench.children import free_port, running
+from tests.bench.engines_child import KEEP_ALIVE_SECONDS, started, told_to_end
 from tests.bench.slo.requests import MODEL
-
-KEEP_ALIVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +51,10 @@ def fleet_running(log: Path) -> Iterator[tuple[list[Engine], int]]:
 
 
 async def _serve(ports: list[int]) -> None:
-    stop = asyncio.Event()
-    for asked_to_end in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(asked_to_end, stop.set)
+    stop = told_to_end()
     pools = [pool for pool in POOLS for _ in range(pool.engines)]
-    for number, (port, pool) in enumerate(zip(ports, pools, strict=True)):
-        settings = EngineSettings(
+    settings = [
+        EngineSettings(
             model=MODEL,
             seed=number,
             max_num_seqs=pool.max_num_seqs,
@@ -71,9 +62,9 @@ async def _serve(ports: list[int]) -> None:
             slope_ms=pool.slope_ms,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
         )
-        await start(settings, "127.0.0.1", port)
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+        for number, pool in enumerate(pools)
+    ]
+    await started(settings, ports)
     await stop.wait()
 
 

@@ -5,6 +5,7 @@ process; its latency counts from the moment it was due to the last byte of its a
 A connection that was idle for `IDLE_SECONDS` is not used again. Timers of the loop have a resolution of 1 ms, which latencies include.
 
 At each phase's beginning and at the end it reads the CPU time of the watched processes and how long it has itself waited for a core.
+What a call is, only the maker of the requests knows; here it is something that is due at a time.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from tests.bench.process_tree import cpu_seconds, run_queue_seconds
 from tests.bench.slo import exchange
 from tests.bench.slo.exchange import LOST, Exchange
-from tests.bench.slo.requests import Requests
-from tests.bench.slo.schedule import Call
 
 PATIENCE_SECONDS = 10.0
 IDLE_SECONDS = 3.0
@@ -30,6 +30,23 @@ OPENED_BEFOREHAND = 256
 _SWEEP_SECONDS = 0.05
 _LEAD_SECONDS = 0.3
 OWN = "load generator"
+
+
+class Timed(Protocol):
+    @property
+    def due(self) -> float:
+        """Seconds since the schedule's beginning."""
+        ...
+
+
+Due = TypeVar("Due", bound=Timed)
+DueIn = TypeVar("DueIn", bound=Timed, contravariant=True)
+
+
+class Maker(Protocol[DueIn]):
+    def make(self, call: DueIn) -> bytes:
+        """The bytes of its request."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,32 +64,38 @@ class Outcome:
 
     status: list[int]
     latency_ms: list[float]
+    first_byte_ms: list[float]
+    """Below 0 where no answer began."""
     sent_late_ms: list[float]
     queue_ms: list[float]
     business: list[str]
     reason: list[str]
+    began: float = 0.0
+    """When the schedule did, by the monotonic clock."""
     connections: int = 0
     readings: list[Reading] = field(default_factory=list)
 
 
-class Load:
-    """`edges` are the seconds of the schedule at which to read the watched processes."""
+class Load(Generic[Due]):
+    """`edges` are the seconds of the schedule at which to read the watched processes, and then to call `on_edge` with the edge's number."""
 
     def __init__(
         self,
         port: int,
-        schedule: Sequence[Call],
-        requests: Requests,
+        schedule: Sequence[Due],
+        requests: Maker[Due],
         edges: Sequence[float],
         watch: Mapping[str, int],
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         opened_beforehand: int = OPENED_BEFOREHAND,
+        on_edge: Callable[[int], None] = lambda _: None,
     ) -> None:
         count = len(schedule)
         self.outcome = Outcome(
             status=[LOST] * count,
             latency_ms=[0.0] * count,
+            first_byte_ms=[-1.0] * count,
             sent_late_ms=[0.0] * count,
             queue_ms=[-1.0] * count,
             business=[""] * count,
@@ -84,6 +107,7 @@ class Load:
         self._schedule = schedule
         self._requests = requests
         self._edges = edges
+        self._on_edge = on_edge
         self._watch = {**watch, OWN: os.getpid()}
         self._idle: list[Exchange] = []
         self._under_way: deque[tuple[float, int, Exchange]] = deque()
@@ -97,7 +121,7 @@ class Load:
     async def run(self) -> Outcome:
         for _ in range(self._opened_beforehand):
             self._idle.append(await self._connect())
-        self._began = time.monotonic() + _LEAD_SECONDS
+        self._began = self.outcome.began = time.monotonic() + _LEAD_SECONDS
         for one in self._idle:
             one.idle_since = self._began
         sweep = self._loop.create_task(self._sweep())
@@ -165,6 +189,9 @@ class Load:
     def _ended(self, ended: Exchange, status: int) -> None:
         number = ended.call
         outcome = self.outcome
+        if ended.first_byte_at:
+            due_at = self._began + self._schedule[number].due
+            outcome.first_byte_ms[number] = (ended.first_byte_at - due_at) * 1000
         if status != LOST:
             head = ended.head
             if status == 200:
@@ -198,7 +225,8 @@ class Load:
                     self._settle(number, TIMED_OUT)
 
     async def _read_watched(self) -> None:
-        for edge in self._edges:
+        for number, edge in enumerate(self._edges):
             await asyncio.sleep(max(0.0, self._began + edge - time.monotonic()))
             cpu = {name: cpu_seconds(pid) for name, pid in self._watch.items()}
             self.outcome.readings.append(Reading(at=edge, cpu=cpu, waited=run_queue_seconds(os.getpid())))
+            self._on_edge(number)

@@ -130,16 +130,15 @@ def print_run(one: Run, rate: float) -> None:
             )
 
 
-def print_verdicts(one: Run, found: Sequence[Verdict]) -> None:
-    factor = max(phase.factor for phase in one.phases)
-    table = Table(title=f"bars, {one.contender}, burst of {factor:g}", title_justify="left")
+def print_verdicts(title: str, found: Sequence[Verdict]) -> None:
+    table = Table(title=title, title_justify="left")
     for column in ("bar", "value", "wanted", ""):
         table.add_column(column, justify="right" if column in ("value", "wanted") else "left")
     for verdict in found:
         sign = ">=" if verdict.at_least else "<="
         table.add_row(
             verdict.name,
-            f"{verdict.value:.1f} {verdict.unit}".strip(),
+            f"{verdict.value:.{2 if verdict.unit in ('x', 'requests') else 1}f} {verdict.unit}".strip(),
             f"{sign} {verdict.bar:g}",
             "ok" if verdict.met else "missed",
             style=None if verdict.met else "bold red",

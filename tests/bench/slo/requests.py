@@ -52,10 +52,10 @@ class _Bodies:
     def __init__(self, kind: Kind, chance: Random, chinese: bool) -> None:
         self._chance = chance
         self._token_bytes = _BYTES_PER_CHARACTER if chinese else 4
-        self._ring = _filler(chance, _RING_TOKENS, chinese).encode()
+        self._ring = filler(chance, _RING_TOKENS, chinese).encode()
         shared = kind.prompt_tokens[0] // 2
         written = kind.system_chinese if chinese else kind.system
-        system = written + _filler(chance, shared - tokens(written), chinese)
+        system = written + filler(chance, shared - tokens(written), chinese)
         self._beginnings = []
         for opening in kind.openings_chinese if chinese else kind.openings:
             beginning = f'{{"model":"{MODEL}","messages":[{{"role":"system","content":{_text(system)}}},{{"role":"user","content":{_text(opening)[:-1]}'
@@ -76,7 +76,7 @@ def tokens(text: str) -> int:
     return -(-ascii_characters // 4) + len(text) - ascii_characters
 
 
-def _filler(chance: Random, count: int, chinese: bool) -> str:
+def filler(chance: Random, count: int, chinese: bool) -> str:
     """Just as many tokens."""
     if chinese:
         return "".join(chance.choices(CHINESE_WORDS, k=count))[:count]

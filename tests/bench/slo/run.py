@@ -65,16 +65,23 @@ def run(contender: Contender, phases: tuple[Phase, ...], scratch: Path, *, seed:
         outcome = run_open(Job(port=port, phases=phases, tags=contender.tags, seed=seed, watch=watch))
     found = ended(calls(phases, seed), outcome)
     return Run(
-        contender.name, contender.version(), phases, found, costs(outcome, found, phases), outcome.connections
+        contender.name,
+        contender.version(),
+        phases,
+        found,
+        costs(outcome, [one.call.phase for one in found], phases),
+        outcome.connections,
     )
 
 
-def costs(outcome: Outcome, found: Sequence[Ended], phases: Sequence[Phase]) -> list[PhaseCost]:
+def costs(outcome: Outcome, phase_of: Sequence[int], phases: Sequence[Phase]) -> list[PhaseCost]:
+    """`phase_of` is the phase of each call of the schedule."""
+    late = list(zip(phase_of, outcome.sent_late_ms, strict=True))
     return [
         PhaseCost(
             {name: (after.cpu[name] - before.cpu[name]) / phase.seconds for name in (ENGINES, GATEWAY, OWN)},
             (after.waited - before.waited) / phase.seconds,
-            percentile([one.sent_late_ms for one in found if one.call.phase == number] or [0.0], 0.99),
+            percentile([late_ms for phase, late_ms in late if phase == number] or [0.0], 0.99),
         )
         for number, (phase, (before, after)) in enumerate(
             zip(phases, pairwise(outcome.readings), strict=True)

@@ -63,6 +63,7 @@ def test_each_call_is_judged_by_the_target_of_its_type() -> None:
     outcome = Outcome(
         status=[200, 200, 429],
         latency_ms=[400.0, 400.0, 5.0],
+        first_byte_ms=[400.0, 400.0, 5.0],
         sent_late_ms=[0.0, 0.0, 1.0],
         queue_ms=[3.0, 4.0, -1.0],
         business=["credit-card", "loan", ""],
@@ -185,10 +186,17 @@ def test_costs_are_cores_of_each_phase() -> None:
         for at, used, waited in ((0.0, 1.0, 0.0), (2.0, 2.0, 0.1), (4.0, 2.5, 0.1))
     ]
     outcome = Outcome(
-        status=[], latency_ms=[], sent_late_ms=[], queue_ms=[], business=[], reason=[], readings=readings
+        status=[200],
+        latency_ms=[9.0],
+        first_byte_ms=[9.0],
+        sent_late_ms=[3.0],
+        queue_ms=[0.0],
+        business=[""],
+        reason=[""],
+        readings=readings,
     )
     phases = (Phase("steady", 1, 2), Phase("after", 1, 2))
-    first, second = costs(outcome, [_ended(0.5, phase=0, sent_late_ms=3.0)], phases)
+    first, second = costs(outcome, [0], phases)
     assert (first.cores["gateway"], first.starved_share, first.sent_late_p99_ms) == (0.5, 0.05, 3.0)
     assert (second.cores["gateway"], second.sent_late_p99_ms) == (0.25, 0.0)
 

@@ -1,0 +1,40 @@
+"""To which backend each session went last, and how long sessions pause.
+
+An exact LRU of `capacity` sessions with a lifetime (`policies.cache_lifetime`), which their own gaps teach; prefixes live as long.
+Keys are 64-bit hashes: the ids themselves are not kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from policies.cache_lifetime import LifetimeRules, after_gap, lifetime_seconds
+
+
+class SessionHomes:
+    def __init__(self, capacity: int, rules: LifetimeRules) -> None:
+        self.capacity = capacity
+        self._sessions: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        self.mean_gap_seconds: float | None = None
+        self.configure(rules)
+
+    def configure(self, rules: LifetimeRules) -> None:
+        self._rules = rules
+        self.lifetime_seconds = lifetime_seconds(self.mean_gap_seconds, rules)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def home(self, session: int, now: float) -> int:
+        """A number of `routing.homes`, 0 where nothing is known."""
+        found = self._sessions.get(session)
+        return 0 if found is None or now - found[1] > self.lifetime_seconds else found[0]
+
+    def sent(self, session: int, home: int, now: float) -> None:
+        before = self._sessions.pop(session, None)
+        if before is not None:
+            self.mean_gap_seconds = after_gap(self.mean_gap_seconds, now - before[1])
+            self.lifetime_seconds = lifetime_seconds(self.mean_gap_seconds, self._rules)
+        elif len(self._sessions) >= self.capacity:
+            self._sessions.popitem(last=False)
+        self._sessions[session] = home, now

@@ -1,0 +1,1 @@
+"""Whether a gateway sends requests where their KV cache is."""
