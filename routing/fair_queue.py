@@ -15,7 +15,7 @@ Costs: `push`, `take`, `remove` O(log n), `head` O(lines * log n), all amortised
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, KeysView, Sequence
-from heapq import nlargest
+from heapq import heappush, nlargest
 from math import inf
 from typing import Generic
 
@@ -56,9 +56,7 @@ class FairQueue(Generic[T]):
         self._tree.configure(rules)
         self._starving_seconds = [starving_seconds(lane, rules) for lane in _LANES]
         # Where fewer wait in all, no flow and no lane can be full.
-        self._no_bound_below = min(
-            rules.max_waiting_per_flow, rules.max_waiting_per_lane, rules.max_waiting
-        )
+        self._no_bound_below = min(rules.max_waiting_per_flow, rules.max_waiting_per_lane, rules.max_waiting)
 
     # --- the events -----------------------------------------------------------------------------------------------------------
 
@@ -69,16 +67,19 @@ class FairQueue(Generic[T]):
         rank = RANK[lane]
         id = ticket.id
         assert id not in self._places, "a ticket waits once"
-        self._charges.post()
+        if not self._places:
+            self._charges.post()
         line = self._lines.get(ticket.line)
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
         line.waiting += 1
-        if tag.deadline != inf:
+        deadline = tag.deadline
+        if deadline != inf:
             line.deadlines += 1
+        else:
+            deadline = due(deadline, ticket.arrived, self._starving_seconds[rank])
         self._turn = turn = self._turn + 1
         flow = (lane, tag.tenant, tag.business)
-        deadline = due(tag.deadline, ticket.arrived, self._starving_seconds[rank])
         leaf: Backlog | None = None
         queue: Requests
         if rank and not first:
@@ -88,7 +89,9 @@ class FairQueue(Generic[T]):
             if first and rank == 0:
                 deadline = -inf  # before the other emergencies
         place = self._places[id] = Place(ticket, cost, rank, flow, line, queue, leaf)
-        queue.add(deadline, id, turn, place)
+        # The turn keeps a ticket that is put back apart from its own void entry.
+        heappush(queue.requests, (deadline, id, turn, place))
+        queue.members += 1
         self._in_lane[rank] += 1
         begins = (self.waiting_of_flow(tag) if leaf is None or self._express_of else leaf.node.waiting) == 1
         if not first:
@@ -104,6 +107,8 @@ class FairQueue(Generic[T]):
         if place is None or place.ticket is not ticket:
             return False
         self._leave(place)
+        if place.queue.members:
+            place.queue.sweep()
         self._removed += 1
         return True
 
@@ -304,14 +309,18 @@ class FairQueue(Generic[T]):
             if not leaf.waiting:
                 tree.begins(flow, leaf, of_tenant, of_lane, now)
             if of_lane is None:
-                of_lane = line.lanes[rank] = lane.lines[line] = Backlog(lane, None, now)
+                of_lane = lane.lines[line] = Backlog(lane, None, now)
+                line.set_lane(rank, of_lane)
             if of_tenant is None:
                 of_tenant = tenant.lines[line] = Backlog(tenant, of_lane, now)
                 of_tenant.joins(self._turn)
             backlog = leaf.lines[line] = Backlog(leaf, of_tenant, now)
             backlog.joins(self._turn)
             line.begins(backlog, rank, self._turn, now + self._starving_seconds[rank])
-        leaf.gain()
+        if leaf.waiting:
+            leaf.waiting += 1
+        else:
+            leaf.begins_to_wait()
         leaf.cost += cost
         tenant.cost += cost
         lane.cost += cost
@@ -336,11 +345,15 @@ class FairQueue(Generic[T]):
             node.cost -= cost
             tenant.cost -= cost
             self._tree.lanes[rank].cost -= cost
-            node.lose()
-            if not node.waiting:
+            if node.waiting > 1:
+                node.waiting -= 1
+            else:
+                node.waits_no_more()
                 self._tree.ends(place.flow, node)
-            if leaf.lost_one(line):
-                line.lanes[rank] = None
+            if leaf.members > 1:
+                leaf.members -= 1
+            elif leaf.empties(line):
+                line.set_lane(rank, None)
         line.waiting -= 1
         if not line.waiting:
             del self._lines[line.key]
@@ -353,9 +366,7 @@ class FairQueue(Generic[T]):
         if not self._express_of[flow]:
             del self._express_of[flow]
         queue.members -= 1
-        if queue.members:
-            queue.sweep()
-        else:
+        if not queue.members:
             place.line.express[rank] = None
 
     def _first_of(self, queues: Sequence[Requests]) -> T:
@@ -365,14 +376,12 @@ class FairQueue(Generic[T]):
     def _next_of_line(self, line: Line, lanes: Container[Lane] | None) -> T | None:
         """As for many lines, without what it takes to compare them."""
         next_lane: Backlog | None = None
-        for rank in _RANKS:
-            lane = line.lanes[rank]
-            if (
-                lane is not None
-                and (lanes is None or _LANES[rank] in lanes)
-                and (next_lane is None or comes_before(lane.node, next_lane.node))
-            ):
-                next_lane = lane
+        for rank in line.ranks:
+            if lanes is None or _LANES[rank] in lanes:
+                lane = line.lanes[rank]
+                assert lane is not None
+                if next_lane is None or comes_before(lane.node, next_lane.node):
+                    next_lane = lane
         if next_lane is None:
             return None
         return self._places[next_lane.first_child().first_child().first()[1]].ticket

@@ -17,7 +17,7 @@ from math import inf
 from policies.fairness import FairnessRules, caught_up, charged, rested
 from policies.terms import TicketId
 
-_SLACK = 2
+_SLACK = 4
 _SPARE = 16
 VOID = -1
 """The turn of a backlog that is gone."""
@@ -62,8 +62,8 @@ class Node:
             self.parent.weight_waiting += weight - self.weight
         self.weight = weight
 
-    def gain(self) -> None:
-        """One request more waits for this flow."""
+    def begins_to_wait(self) -> None:
+        """The first request of this flow waits."""
         node = self
         while True:
             node.waiting += 1
@@ -73,7 +73,8 @@ class Node:
             parent.weight_waiting += node.weight
             node = parent
 
-    def lose(self) -> None:
+    def waits_no_more(self) -> None:
+        """The last request of this flow is gone."""
         node = self
         while True:
             node.waiting -= 1
@@ -128,6 +129,7 @@ class Node:
 
     def trued_up(self, difference: float, now: float, turn: int, rules: FairnessRules) -> int:
         """Charge or give back a difference here and above. `turn` is the last that was used; returns the last used now."""
+        is_refund = difference < 0.0
         node = self
         parent = node.parent
         while parent is not None:
@@ -136,7 +138,7 @@ class Node:
                 node.at = now
             # As `charged` has it; a call at each level of each request is too dear.
             service = node.service = node.service + difference / node.weight
-            if difference < 0.0:
+            if is_refund and node.lines:
                 for backlog in node.lines.values():
                     if service < backlog.key:
                         turn += 1
@@ -148,7 +150,7 @@ class Node:
 class Line:
     """All that waits for the same model on the same pools. Ranks are those of the lanes."""
 
-    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "unserved", "waiting")
+    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "ranks", "unserved", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
@@ -156,6 +158,8 @@ class Line:
         self.deadlines = 0
         """How many of these have one."""
         self.lanes: list[Backlog | None] = [None, None, None, None]
+        self.ranks: tuple[int, ...] = ()
+        """Of the lanes that have something waiting here."""
         self.express: list[Requests | None] = [None, None, None, None]
         """Outside the tree: emergencies, and requests that go before everybody because they have waited once."""
         self.unserved: list[list[tuple[float, int, Backlog]]] = [[], [], [], []]
@@ -165,6 +169,10 @@ class Line:
 
     def has(self, rank: int) -> bool:
         return self.lanes[rank] is not None or self.express[rank] is not None
+
+    def set_lane(self, rank: int, lane: Backlog | None) -> None:
+        self.lanes[rank] = lane
+        self.ranks = tuple([one for one, lane in enumerate(self.lanes) if lane is not None])
 
     def longest_unserved(self, rank: int) -> Backlog | None:
         heap = self.unserved[rank]
@@ -209,11 +217,6 @@ class Requests:
         """Valid ones; of a node above the flows, its children's."""
         self.requests: list[Entry] = []
 
-    def add(self, due: float, id: TicketId, turn: int, standing: Standing) -> None:
-        # The turn keeps a ticket that is put back apart from its own void entry.
-        heappush(self.requests, (due, id, turn, standing))
-        self.members += 1
-
     def first(self) -> Entry:
         heap = self.requests
         while not heap[0][3].alive:
@@ -246,6 +249,8 @@ class Backlog(Requests):
 
     def first_child(self) -> Backlog:
         heap = self.children
+        if len(heap) == 1:
+            return heap[0][2]
         while True:
             key, turn, child = heap[0]
             if child.turn != turn:
@@ -282,12 +287,9 @@ class Backlog(Requests):
             heap[:] = [entry for entry in heap if entry[2].turn == entry[1]]
             heapify(heap)
 
-    def lost_one(self, line: Line) -> bool:
-        """One request of this flow is gone. True: it was the last of its lane on this line."""
-        self.members -= 1
-        if self.members:
-            self.sweep()
-            return False
+    def empties(self, line: Line) -> bool:
+        """The last request of this flow is gone. True: it was the last of its lane on this line."""
+        self.members = 0
         backlog = self
         while True:
             backlog.turn = VOID
