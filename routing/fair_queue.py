@@ -39,6 +39,8 @@ class FairQueue(Generic[T]):
         self._tree = Flows(rules)
         self._charges = Charges(self._tree)
         self._lines: dict[Hashable, Line] = {}
+        self.lines_version = 0
+        """Changes with the set of lines that have something waiting."""
         self._places: dict[TicketId, Place[T]] = {}
         self._in_lane = [0] * len(_LANES)
         self._newest: list[list[Place[T]]] = [[] for _ in _LANES]
@@ -72,6 +74,7 @@ class FairQueue(Generic[T]):
         line = self._lines.get(ticket.line)
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
+            self.lines_version += 1
         line.waiting += 1
         deadline = tag.deadline
         if deadline != inf:
@@ -357,6 +360,7 @@ class FairQueue(Generic[T]):
         line.waiting -= 1
         if not line.waiting:
             del self._lines[line.key]
+            self.lines_version += 1
 
     def _leave_express(self, place: Place[T]) -> None:
         rank, flow, queue = place.rank, place.flow, place.queue
