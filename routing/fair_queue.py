@@ -42,6 +42,9 @@ class FairQueue(Generic[T]):
         self.lines_version = 0
         """Changes with the set of lines that have something waiting."""
         self._places: dict[TicketId, Place[T]] = {}
+        self.waiting = 0
+        self.has_express = False
+        """Whether an emergency waits, or one that goes before everybody of its line."""
         self._in_lane = [0] * len(_LANES)
         self._newest: list[list[Place[T]]] = [[] for _ in _LANES]
         self._express = [0] * len(_LANES)
@@ -69,7 +72,7 @@ class FairQueue(Generic[T]):
         rank = RANK[lane]
         id = ticket.id
         assert id not in self._places, "a ticket waits once"
-        if not self._places:
+        if not self.waiting:
             self._charges.post()
         line = self._lines.get(ticket.line)
         if line is None:
@@ -91,12 +94,13 @@ class FairQueue(Generic[T]):
             queue = self._express_queue(line, flow, rank, cost)
             if first and rank == 0:
                 deadline = -inf  # before the other emergencies
+        self.waiting += 1
         place = self._places[id] = Place(ticket, cost, rank, flow, line, queue, leaf)
         # The turn keeps a ticket that is put back apart from its own void entry.
         heappush(queue.requests, (deadline, id, turn, place))
         queue.members += 1
         self._in_lane[rank] += 1
-        begins = (self.waiting_of_flow(tag) if leaf is None or self._express_of else leaf.node.waiting) == 1
+        begins = (self.waiting_of_flow(tag) if leaf is None or self.has_express else leaf.node.waiting) == 1
         if not first:
             newest = self._newest[rank]
             newest.append(place)
@@ -127,7 +131,7 @@ class FairQueue(Generic[T]):
                     starving = True
         if not found:
             return None
-        if self._express_of:
+        if self.has_express:
             for rank, lane in enumerate(_LANES):
                 if self._express[rank] and (lanes is None or lane in lanes):
                     queues = [queue for line in found if (queue := line.express[rank]) is not None]
@@ -172,29 +176,20 @@ class FairQueue(Generic[T]):
     def charge(self, tag: Tag, now: float) -> None:
         """A request started without waiting."""
         self._started += 1
-        if self._places:
+        if self.waiting:
             self._tree.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
         else:
             self._charges.started(tag, now)
 
     def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
         """What a request has consumed beyond what was charged for it so far; negative where it is less."""
-        if self._places:
+        if self.waiting:
             flow = (tag.lane, tag.tenant, tag.business)
             self._turn = self._tree.trued_up(flow, tag.weight, difference_cost, now, self._turn)
         else:
             self._charges.trued_up(tag, difference_cost, now)
 
     # --- what waits -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def waiting(self) -> int:
-        return len(self._places)
-
-    @property
-    def has_express(self) -> bool:
-        """Whether an emergency waits, or one that goes before everybody of its line."""
-        return bool(self._express_of)
 
     def holds(self, ticket_id: TicketId) -> bool:
         """Whether it waits here."""
@@ -207,7 +202,7 @@ class FairQueue(Generic[T]):
         flow = (tag.lane, tag.tenant, tag.business)
         node = self._tree.find(flow)
         waiting = 0 if node is None else node.waiting
-        return waiting + self._express_of.get(flow, 0) if self._express_of else waiting
+        return waiting + self._express_of.get(flow, 0) if self.has_express else waiting
 
     def waiting_in_line(self, line: Hashable) -> int:
         found = self._lines.get(line)
@@ -233,10 +228,9 @@ class FairQueue(Generic[T]):
 
     def bound_hit(self, tag: Tag) -> QueueBound | None:
         """Which bound one more with this tag would exceed."""
-        total = len(self._places)
-        if total < self._no_bound_below:
+        if self.waiting < self._no_bound_below:
             return None
-        return bound_hit(self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], total, self.rules)
+        return bound_hit(self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], self.waiting, self.rules)
 
     def newest_of_lowest_lane(self) -> T | None:
         """Who makes room for somebody of a higher lane: the last that was pushed, never one that goes first."""
@@ -275,7 +269,7 @@ class FairQueue(Generic[T]):
         for place in self._places.values():
             oldest[place.rank] = max(oldest[place.rank], now - place.ticket.arrived)
         return QueueView(
-            len(self._places),
+            self.waiting,
             len(self._lines),
             len(self._tree),
             len(flows),
@@ -293,6 +287,7 @@ class FairQueue(Generic[T]):
         self._express[rank] += 1
         self._express_cost[rank] += cost
         self._express_of[flow] = self._express_of.get(flow, 0) + 1
+        self.has_express = True
         queue = line.express[rank]
         if queue is None:
             queue = line.express[rank] = Requests()
@@ -335,6 +330,7 @@ class FairQueue(Generic[T]):
         if ticket.tag.deadline != inf:
             line.deadlines -= 1
         del self._places[ticket.id]
+        self.waiting -= 1
         del place.ticket  # entries that are dropped later must not keep it
         self._in_lane[rank] -= 1
         if not self._in_lane[rank]:
@@ -369,6 +365,7 @@ class FairQueue(Generic[T]):
         self._express_of[flow] -= 1
         if not self._express_of[flow]:
             del self._express_of[flow]
+            self.has_express = bool(self._express_of)
         queue.members -= 1
         if not queue.members:
             place.line.express[rank] = None

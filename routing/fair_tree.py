@@ -4,7 +4,7 @@ A `Node` is a group of lanes, a lane, a tenant or a flow. Its service counter is
 children's backlogs or, at a flow, of its requests; it exists only while something waits there.
 How the heaps stay right: an entry of a child carries the counter of the time when it was pushed (`key`) and the child's `turn`. Counters that grew
 since are corrected when the entry comes to the top, so a refund of what was charged since costs the heap nothing; one that fell below its entry
-(`sank`) is pushed anew with a new turn, which makes the old entry void. What is void is dropped at the top, and all of it when a heap has grown
+is pushed anew (`enters`) with a new turn, which makes the old entry void. What is void is dropped at the top, and all of it when a heap has grown
 to `_SLACK` times what is valid. So every operation is O(log n) amortised.
 """
 
@@ -138,11 +138,11 @@ class Node:
                 node.at = now
             # As `charged` has it; a call at each level of each request is too dear.
             service = node.service = node.service + difference / node.weight
-            if is_refund and node.lines:
+            if is_refund:
                 for backlog in node.lines.values():
-                    if service < backlog.key:
+                    if service < backlog.key and (above := backlog.parent) is not None:
                         turn += 1
-                        backlog.sank(turn)
+                        backlog.enters(above, turn)
             node, parent = parent, parent.parent
         return turn
 
@@ -267,25 +267,21 @@ class Backlog(Requests):
         parent = self.parent
         assert parent is not None, "lanes are in no heap"
         parent.members += 1
-        self._enters(parent, turn)
+        self.enters(parent, turn)
 
-    def sank(self, turn: int) -> None:
-        """Its node's counter fell below its entry."""
-        parent = self.parent
-        assert parent is not None
-        self._enters(parent, turn)
-        parent.sweep_children()
-
-    def _enters(self, parent: Backlog, turn: int) -> None:
+    def enters(self, parent: Backlog, turn: int) -> None:
+        """The heap of its parent with its counter as it is now: it has something waiting since, or the counter fell below its entry."""
         self.turn = turn
         key = self.key = self.node.service
-        heappush(parent.children, (key, turn, self))
+        heap = parent.children
+        heappush(heap, (key, turn, self))
+        if len(heap) > _SLACK * parent.members + _SPARE:
+            parent.sweep_children()
 
     def sweep_children(self) -> None:
         heap = self.children
-        if len(heap) > _SLACK * self.members + _SPARE:
-            heap[:] = [entry for entry in heap if entry[2].turn == entry[1]]
-            heapify(heap)
+        heap[:] = [entry for entry in heap if entry[2].turn == entry[1]]
+        heapify(heap)
 
     def empties(self, line: Line) -> bool:
         """The last request of this flow is gone. True: it was the last of its lane on this line."""
@@ -299,6 +295,7 @@ class Backlog(Requests):
                 return True
             parent.members -= 1
             if parent.members:
-                parent.sweep_children()
+                if len(parent.children) > _SLACK * parent.members + _SPARE:
+                    parent.sweep_children()
                 return False
             backlog = parent
