@@ -7,7 +7,7 @@ State: when to look again (`look_at`). `granted` looks at the heads of lines onl
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from math import inf
 
 from policies.emergency import ReserveRules, kept_slots
@@ -27,7 +27,7 @@ from routing.pool import Pool
 from routing.pool_order import PoolOrder
 from routing.rates import ArrivalRate
 from routing.token_choice import TokenChoice
-from routing.ways import Way, Ways
+from routing.ways import Places, Ways
 
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
@@ -66,7 +66,6 @@ class Slots:
     def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
         self._reserve, self._pool_choice, self._shedding = reserve, pool_choice, shedding
         self.order.configure(pool_choice)
-        self._ways.forget()
 
     # --- one request ----------------------------------------------------------------------------------------------------------
 
@@ -219,8 +218,8 @@ class Slots:
         for pool in self._fleet.pools.values():
             if keeps:
                 self.tokens.ask_anew(pool.name)
-            if self._has_slot_for_any(pool) and (ways := self._open_to(pool)):
-                yield from self._of_pool(pool, ways, now)
+            if self._has_slot_for_any(pool) and (places := self._open_to(pool)):
+                yield from self._of_pool(pool, places, now)
 
     def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """Heads that no backend is left for."""
@@ -232,19 +231,20 @@ class Slots:
             queue.remove(ticket)
             yield ticket, outlook
 
-    def _of_pool(self, pool: Pool, ways: Mapping[Line, Way], now: float) -> Iterator[tuple[Ticket, Choice]]:
+    def _of_pool(self, pool: Pool, places: Places, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """The pool has a slot for somebody of these lines."""
         queue = self._queue
         lanes: tuple[Lane, ...] | None = None
-        paths_compete = len(ways) > 1 and len({line.path for line in ways}) > 1
-        while ways:
-            ticket = queue.head(ways, now, lanes)
+        paths_compete = len(places) > 1 and len({line.path for line in places}) > 1
+        while places:
+            ticket = queue.head(places, now, lanes)
             if ticket is None:
                 return
             if paths_compete and self._placement.paths.gives_way(pool, ticket.line.path):
-                ticket = self._of_other_path(ticket, ways, now) or ticket
+                ticket = self._of_other_path(ticket, places, now) or ticket
             tag, line = ticket.tag, ticket.line
-            groups, place = ways[line]
+            # A group of a model that no engine has told is not kept, and true only now.
+            groups, place = self._fleet.groups(line.model, line.pools), places[line]
             group = groups[place]
             moved = ticket.lease
             tried = moved.tried if moved is not None else ()
@@ -261,7 +261,7 @@ class Slots:
                         return
                     lanes = _EMERGENCIES
                 else:
-                    ways = _without(ways, line)
+                    places = _without(places, line)
                 continue
             service, is_hopeless = 0.0, False
             if tag.deadline != inf:
@@ -273,7 +273,7 @@ class Slots:
                     queue.remove(ticket)
                     yield ticket, Refusal.DEADLINE
                 else:
-                    ways = _without(ways, line)
+                    places = _without(places, line)
                 continue
             if pool.gathering is not None and tag.lane in _THROUGHPUT and moved is None:
                 hold = self._hold(pool, backend, ticket, service, now)
@@ -287,7 +287,7 @@ class Slots:
                         return
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
-                    ways = _without(ways, line)
+                    places = _without(places, line)
             else:
                 queue.take(ticket, now)
                 if place and moved is None:
@@ -300,13 +300,13 @@ class Slots:
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
         return self.order.may_enter(place, groups, realtime)
 
-    def _open_to(self, pool: Pool) -> Mapping[Line, Way]:
+    def _open_to(self, pool: Pool) -> Places:
         """The lines of which somebody may come to this pool now."""
-        ways, at_home = self._ways.to(pool)
-        if len(ways) == len(at_home):
-            return ways
+        places, at_home = self._ways.to(pool)
+        if len(places) == len(at_home):
+            return places
         urgent = self._queue.has_express or self._queue.waiting_in_lane(INTERACTIVE) > 0
-        return ways if self.order.takes_guests(pool, urgent) else at_home
+        return places if self.order.takes_guests(pool, urgent) else at_home
 
     def _of_other_path(self, ticket: Ticket, open_lines: Iterable[Line], now: float) -> Ticket | None:
         """The next of the same lane, where the first in turn is of the path that has its share; who goes before everybody gives way to nobody."""
@@ -357,8 +357,8 @@ class Slots:
         return tag.deadline != inf and hopeless(now, tag.deadline, service_seconds, tag.lane, self._shedding)
 
 
-def _without(ways: Mapping[Line, Way], line: Line) -> Mapping[Line, Way]:
-    return {one: way for one, way in ways.items() if one != line}
+def _without(places: Places, line: Line) -> Places:
+    return {one: place for one, place in places.items() if one != line}
 
 
 def _free_of(backend: Backend) -> int:
