@@ -23,6 +23,7 @@ from policies.fairness import FairnessRules, QueueBound, bound_hit, due, is_star
 from policies.lanes import RANK
 from policies.terms import Lane, Tag, TicketId
 from routing.fair_charges import Charges
+from routing.fair_express import Express
 from routing.fair_flows import FlowKey, Flows, comes_before, flow_key
 from routing.fair_place import Place, T
 from routing.fair_tree import Backlog, Line, Requests
@@ -47,9 +48,7 @@ class FairQueue(Generic[T]):
         """Whether an emergency waits, or one that goes before everybody of its line."""
         self._in_lane = [0] * len(_LANES)
         self._newest: list[list[Place[T]]] = [[] for _ in _LANES]
-        self._express = [0] * len(_LANES)
-        self._express_cost = [0.0] * len(_LANES)
-        self._express_of: dict[FlowKey, int] = {}
+        self._express = Express(len(_LANES))
         self._turn = 0
         self._since_starving = 0
         self._taken = self._removed = self._started = self._for_starving = 0
@@ -91,7 +90,8 @@ class FairQueue(Generic[T]):
         if rank and not first:
             queue = leaf = self._backlog(line, flow, rank, tag.weight, cost, now)
         else:
-            queue = self._express_queue(line, flow, rank, cost)
+            queue = self._express.joins(line, flow, rank, cost)
+            self.has_express = True
             if first and rank == 0:
                 deadline = -inf  # before the other emergencies
         self.waiting += 1
@@ -133,7 +133,7 @@ class FairQueue(Generic[T]):
             return None
         if self.has_express:
             for rank, lane in enumerate(_LANES):
-                if self._express[rank] and (lanes is None or lane in lanes):
+                if self._express.waiting[rank] and (lanes is None or lane in lanes):
                     queues = [queue for line in found if (queue := line.express[rank]) is not None]
                     if queues:
                         return self._first_of(queues)
@@ -202,7 +202,7 @@ class FairQueue(Generic[T]):
         flow = (tag.lane, tag.tenant, tag.business)
         node = self._tree.find(flow)
         waiting = 0 if node is None else node.waiting
-        return waiting + self._express_of.get(flow, 0) if self.has_express else waiting
+        return waiting + self._express.of_flows.get(flow, 0) if self.has_express else waiting
 
     def waiting_in_line(self, line: Hashable) -> int:
         found = self._lines.get(line)
@@ -244,7 +244,7 @@ class FairQueue(Generic[T]):
     def cost_waiting(self, lane: Lane) -> float:
         """Of this lane and the more urgent ones."""
         upto = RANK[lane] + 1
-        return sum(self._express_cost[:upto]) + sum([node.cost for node in self._tree.lanes[1:upto]])
+        return sum(self._express.costs[:upto]) + sum([node.cost for node in self._tree.lanes[1:upto]])
 
     def cost_ahead(self, tag: Tag) -> float:
         """What is predicted to be dispatched before a newcomer with this tag.
@@ -252,19 +252,19 @@ class FairQueue(Generic[T]):
         A prediction over all lines together: without deadlines inside the flow, without what others have in credit, and without who comes later.
         """
         if tag.lane is Lane.EMERGENCY:
-            return self._express_cost[0]
+            return self._express.costs[0]
         self._charges.post()
-        return sum(self._express_cost) + self._tree.cost_ahead(tag)
+        return sum(self._express.costs) + self._tree.cost_ahead(tag)
 
     def snapshot(self, now: float) -> QueueView:
         """Looks at everything that waits: for a scrape, not for each request."""
         self._charges.post()
         flows = dict(self._tree.waiting())
-        for flow, waiting in self._express_of.items():
+        for flow, waiting in self._express.of_flows.items():
             flows[flow] = flows.get(flow, 0) + waiting
         most = nlargest(_SHOWN_FLOWS, flows.items(), key=lambda item: item[1])
-        costs = [self._express_cost[0]]
-        costs += [self._express_cost[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
+        costs = [self._express.costs[0]]
+        costs += [self._express.costs[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
         oldest = [0.0] * len(_LANES)
         for place in self._places.values():
             oldest[place.rank] = max(oldest[place.rank], now - place.ticket.arrived)
@@ -282,16 +282,6 @@ class FairQueue(Generic[T]):
         )
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
-
-    def _express_queue(self, line: Line, flow: FlowKey, rank: int, cost: float) -> Requests:
-        self._express[rank] += 1
-        self._express_cost[rank] += cost
-        self._express_of[flow] = self._express_of.get(flow, 0) + 1
-        self.has_express = True
-        queue = line.express[rank]
-        if queue is None:
-            queue = line.express[rank] = Requests()
-        return queue
 
     def _backlog(
         self, line: Line, flow: FlowKey, rank: int, weight: float, cost: float, now: float
@@ -336,7 +326,8 @@ class FairQueue(Generic[T]):
         if not self._in_lane[rank]:
             self._newest[rank].clear()
         if leaf is None:
-            self._leave_express(place)
+            self._express.leaves(line, place.flow, rank, cost)
+            self.has_express = bool(self._express.of_flows)
         else:
             node = leaf.node
             tenant = node.parent
@@ -347,8 +338,7 @@ class FairQueue(Generic[T]):
             if node.waiting > 1:
                 node.waiting -= 1
             else:
-                node.waits_no_more()
-                self._tree.ends(place.flow, node)
+                self._turn = self._tree.ends(place.flow, node, self._turn)
             if leaf.members > 1:
                 leaf.members -= 1
             elif leaf.empties(line):
@@ -357,18 +347,6 @@ class FairQueue(Generic[T]):
         if not line.waiting:
             del self._lines[line.key]
             self.lines_version += 1
-
-    def _leave_express(self, place: Place[T]) -> None:
-        rank, flow, queue = place.rank, place.flow, place.queue
-        self._express[rank] -= 1
-        self._express_cost[rank] = self._express_cost[rank] - place.cost if self._express[rank] else 0.0
-        self._express_of[flow] -= 1
-        if not self._express_of[flow]:
-            del self._express_of[flow]
-            self.has_express = bool(self._express_of)
-        queue.members -= 1
-        if not queue.members:
-            place.line.express[rank] = None
 
     def _first_of(self, queues: Sequence[Requests]) -> T:
         first = queues[0].first() if len(queues) == 1 else min([queue.first() for queue in queues])

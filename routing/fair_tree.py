@@ -30,6 +30,7 @@ class Node:
         "cost",
         "largest",
         "lines",
+        "owed",
         "parent",
         "service",
         "virtual_time",
@@ -48,6 +49,8 @@ class Node:
         """When it was last charged."""
         self.largest = 0.0
         """The largest cost it was charged for one request."""
+        self.owed = 0.0
+        """Of a flow that waits: what its next dispatch is charged beyond its own cost."""
         self.waiting = 0
         """How many of its children have something waiting; of a flow: its requests."""
         self.weight_waiting = 0.0
@@ -93,6 +96,11 @@ class Node:
 
     def dispatched(self, cost: float, now: float, in_turn: bool, rules: FairnessRules) -> None:
         """One of its waiting requests goes: it and all above it are charged. Out of turn it says nothing of how far its siblings are."""
+        charge = cost + self.owed
+        if charge > 0.0:
+            self.owed = 0.0
+        else:
+            charge = cost  # a counter that falls has to be told to the heaps
         node = self
         parent = node.parent
         while parent is not None:
@@ -101,7 +109,7 @@ class Node:
                 service = caught_up(service, parent.virtual_time, now - node.at, rules)
             elif in_turn:
                 parent.virtual_time = service
-            node.service = service + cost / node.weight
+            node.service = service + charge / node.weight
             node.at = now
             if cost > node.largest:
                 node.largest = cost
