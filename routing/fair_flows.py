@@ -121,9 +121,6 @@ class Flows:
         self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0
     ) -> int:
         """`turn` is the last that was used, nothing where nothing waits; returns the last used now."""
-        rank = _RANK_OF[flow[0]]
-        if rank == 0:
-            return turn
         node = self._flows.get(flow)
         if node is not None and node.waiting:
             difference_cost += node.owed
@@ -132,6 +129,9 @@ class Flows:
                 return turn
             node.owed = 0.0
         elif node is None:
+            rank = _RANK_OF[flow[0]]
+            if rank == 0:
+                return turn
             if difference_cost > 0.0:
                 node = self.node(flow, rank, weight, now)
             else:

@@ -1,6 +1,7 @@
 """What the near future looks like: how long an attempt takes, how long a place in the queue waits, how much is served per second.
 
 State of `policies.service_times` per (pool, business type, streamed or not) and of `policies.drain` for the whole queue.
+Past its first `ENOUGH_SAMPLES` a service time learns from one answer in `LEARN_SECONDS`: more of them in so short a time say nothing new.
 The queue's drain takes the finishes of `STEP_SECONDS` together, or all there are when somebody asks: a hundredth of its time constant.
 A flow's own drain is measured from when somebody first asked for it; nobody does of flows without deadlines.
 Bounds: one record per configured pool and business type, twice; `MAX_FLOWS` flows, those that were asked for or began to wait last.
@@ -23,24 +24,34 @@ from policies.drain import (
     requests_per_second,
     retry_after_seconds,
 )
-from policies.service_times import UNSEEN, ServiceTime, ServiceTimeRules, after_service, predicted_seconds
+from policies.service_times import UNSEEN, ServiceTimeRules, after_service, predicted_seconds
 from policies.terms import PoolName, Tag
 
 _GOLDEN = 0.618033988749895
 _RATE_SHARE = 0.3
 MAX_FLOWS = 1024
 STEP_SECONDS = 0.05
+ENOUGH_SAMPLES = 64
+LEARN_SECONDS = 0.02
 
 
 _Flow = tuple[str, str, str, tuple[PoolName, ...]]
 """Lane, tenant, business type and pools: who waits for the same slots with the same share."""
 
 
+class _Services:
+    __slots__ = ("learns_at", "time")
+
+    def __init__(self) -> None:
+        self.time = UNSEEN
+        self.learns_at = 0.0
+
+
 class Forecast:
     def __init__(self) -> None:
         self._service_rules = ServiceTimeRules()
         self._drain_rules = DrainRules()
-        self._services: dict[tuple[PoolName, str, bool], ServiceTime] = {}
+        self._services: dict[tuple[PoolName, str, bool], _Services] = {}
         self._drain = UNMEASURED
         self._finished_cost, self._finished, self._finished_at = 0.0, 0, 0.0
         """What is not in `_drain` yet: cost and number of finishes, and when the last one was."""
@@ -60,7 +71,7 @@ class Forecast:
         known = self._services.get((pool, tag.business, tag.streamed))
         if known is None:
             return unknown
-        return predicted_seconds(known, deviations, unknown, self._service_rules)
+        return predicted_seconds(known.time, deviations, unknown, self._service_rules)
 
     def wait_seconds(self, cost_ahead: float, somebody_waits: bool, now: float) -> float | None:
         """None while the rate is not known. Where nobody waits time says nothing against the rate."""
@@ -111,11 +122,16 @@ class Forecast:
         self._sum_up()
         self._drain = backlog_began(self._drain, now, self._drain_rules)
 
-    def served(self, pool: PoolName, tag: Tag, service_seconds: float) -> None:
+    def served(self, pool: PoolName, tag: Tag, service_seconds: float, now: float) -> None:
         key = (pool, tag.business, tag.streamed)
-        self._services[key] = after_service(
-            self._services.get(key, UNSEEN), service_seconds, self._service_rules
-        )
+        known = self._services.get(key)
+        if known is None:
+            known = self._services[key] = _Services()
+        elif now < known.learns_at:
+            return
+        time = known.time = after_service(known.time, service_seconds, self._service_rules)
+        if time.samples >= ENOUGH_SAMPLES:
+            known.learns_at = now + LEARN_SECONDS
 
     def drained(self, cost: float, now: float) -> None:
         """A request ended while others waited."""
