@@ -309,8 +309,10 @@ class Slots:
         return places if self.order.takes_guests(pool, urgent) else at_home
 
     def _of_other_path(self, ticket: Ticket, open_lines: Iterable[Line], now: float) -> Ticket | None:
-        """The next of the same lane, where the first in turn is of the path that has its share; who goes before everybody gives way to nobody."""
-        if ticket.lease is not None or ticket.tag.lane is EMERGENCY:
+        """The next of the same lane, where the first in turn is of the path that has its share.
+
+        Who goes before everybody gives way to nobody, nor does who has a deadline: it was taken in because it could be in time where it stands."""
+        if ticket.lease is not None or ticket.tag.lane is EMERGENCY or ticket.tag.deadline != inf:
             return None
         others = [line for line in open_lines if line.path is not ticket.line.path]
         return self._queue.head(others, now, (ticket.tag.lane,))

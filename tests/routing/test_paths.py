@@ -139,6 +139,16 @@ def test_an_emergency_gives_way_to_nobody() -> None:
     assert stage.running[-1].tag.lane is Lane.EMERGENCY
 
 
+def test_a_request_with_a_target_keeps_its_turn() -> None:
+    stage = Stage()
+    for _ in range(WINDOW):
+        stage.comes(COLD)
+    stage.comes(COLD._replace(target_seconds=60.0))
+    stage.comes(HOT._replace(target_seconds=90.0))
+    stage.ends()
+    assert stage.held()[CachePath.HOT] == 0
+
+
 @given(st.lists(st.sampled_from(["hot", "cold", "ends"]), max_size=120))
 def test_no_slot_is_free_while_somebody_waits(events: list[str]) -> None:
     stage = Stage(window=3)
