@@ -151,11 +151,12 @@ class PlacementSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinitySettings:
-    """Sends a request where the KV cache holds the beginning of its prompt. `enabled` false looks into no prompt, and every request is cold."""
+    """Sends a request where the KV cache holds the beginning of its prompt. `enabled` false looks into no prompt, and every request is cold; so it is behind a
+    single backend without a window, where there is nothing to choose and no slot to share out."""
 
     enabled: bool = True
     max_prefixes: int = bounded(131_072, 64, 10_000_000)
-    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 15 MB at the default."""
+    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 30 MB at the default, once so much was seen."""
     load_bound: float = bounded(1.25, 1, 10)
     """Times its share of the load: more than that no backend gets for its cache's sake."""
     min_ttl_seconds: float = bounded(30, 1, 86_400)

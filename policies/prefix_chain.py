@@ -6,14 +6,14 @@ boundary before (UTF-8), with that boundary's hash as the seed (xxh3, so every p
 has ended counts for what follows the end, not for the hash at the end.
 
 Where a boundary stands depends on the text before it alone. With `b` the boundary before (0 at first), it stands at the first depth `d` that is
-- the end of a piece with d - b >= max(128, d / 6), or
-- the end of a piece that is itself max(128, d / 3) long: a system prompt, a document; or
-- any place with d - b >= max(128, d / 5), so that no gap is wider.
+- the end of a piece with d - b >= max(256, d / 6), or
+- the end of a piece that is itself max(256, d / 3) long: a system prompt, a document; or
+- any place with d - b >= max(256, d / 5), so that no gap is wider.
 Because ends need less distance than other places, a conversation of messages below a twenty-fourth of its depth has boundaries at ends only.
-Of n characters that two prompts share, the deepest boundary of both is above n - max(128, n / 5). At equal seeds the converse holds
+Of n characters that two prompts share, the deepest boundary of both is above n - max(256, n / 5). At equal seeds the converse holds
 too, but for a collision of 64 bits.
 
-Bounds: no boundary is deeper than 65,536 characters, and there are at most 39; some 30 at that depth unless every message is a third of all
+Bounds: no boundary is deeper than 65,536 characters, and there are at most 34; twenty-odd at that depth unless every message is a third of all
 before it and ends right behind a place.
 One character stands for another: the record separator (U+001E) is read as the unit separator (U+001F), since it marks the ends of pieces.
 Cost: one hash a boundary; pieces are joined and measured in C.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-MIN_GAP_CHARS = 128
+MIN_GAP_CHARS = 256
 MAX_DEPTH_CHARS = 65_536
 _END = "\x1e"
 _NO_END = "\x1f"
@@ -90,7 +90,9 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index)
+                index = bisect_left(
+                    ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index
+                )
                 if index == len(ends):
                     break
                 end = ends[index]

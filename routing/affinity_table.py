@@ -2,7 +2,7 @@
 
 A hot part (`routing.hot_prefixes`) and a cold one (`routing.cold_prefixes`) share `max_prefixes` entries; the hot one has `hot_share` of them, and `share_out`
 moves that with the traffic in steps of `STEP`. What the hot part has no room for goes on in the cold one.
-Bound: `max_prefixes` entries, some 150 bytes for a hot one and 20 for a cold one.
+Bound: `max_prefixes` entries, some 300 bytes for a hot one and 20 for a cold one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from routing.homes import Home
 from routing.hot_prefixes import HotPrefix, HotPrefixes, Sent
 
 STEP = 0.05
+REFRESH_SECONDS = 0.5
+"""A hot prefix that goes where it went last is not written down anew for so long."""
 _SHOWN_PREFIXES = 20
 
 
@@ -58,8 +60,12 @@ class AffinityTable:
     def sent(self, hashes: Sequence[int], hot: int, home: Home, now: float) -> None:
         """A request goes to `home`; the first `hot` of its prefixes are hot."""
         number, written = home.number, home.written
-        get, cold = self.hot.get, self.cold
+        get, at, cold = self.hot.get, self.hot.at, self.cold
+        lately = now - REFRESH_SECONDS
         for count, fingerprint in enumerate(hashes, 1):
+            found = at(fingerprint)
+            if found is not None and found.used_at > lately and found.homes[-1][0] == number:
+                continue  # what is asked for all the time needs no word of each time
             found = get(fingerprint, now)
             if found is not None:
                 found.use(number, written, now)
