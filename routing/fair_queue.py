@@ -164,7 +164,11 @@ class FairQueue(Generic[T]):
         if leaf is not None:
             self._since_starving += 1
             due_turn = self._since_starving >= self.rules.starving_every
-            starving = due_turn and is_starving(now - leaf.since, _LANES[place.rank], self.rules)
+            starving = (
+                due_turn
+                and now >= place.line.quiet_until
+                and is_starving(now - leaf.since, _LANES[place.rank], self.rules)
+            )
             if starving:
                 self._since_starving = 0
                 self._for_starving += 1

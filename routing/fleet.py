@@ -262,7 +262,7 @@ class Fleet:
         backend.in_flight_emergency += by
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
-            backend.home.kept_slots = None
+            backend.home.open_below = None
 
     def _count_tokens(self, backend: Backend, lease: Lease, tokens: int) -> None:
         pool = backend.home
@@ -348,7 +348,7 @@ class Fleet:
         pool.max_tokens = sum([room.max_tokens for room in rooms])
         pool.reserved = sum([room.reserved for room in rooms])
         pool.reserved_hot = sum([room.reserved_hot for room in rooms])
-        pool.kept_slots = None
+        pool.open_below = None
 
     def _forget_groups(self) -> None:
         self._groups.clear()

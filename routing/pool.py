@@ -26,9 +26,9 @@ class Pool:
         "in_flight",
         "in_flight_emergency",
         "in_flight_hot",
-        "kept_slots",
         "max_tokens",
         "name",
+        "open_below",
         "reserved",
         "reserved_hot",
         "role",
@@ -49,7 +49,8 @@ class Pool:
         self.in_flight_hot = 0
         self.max_tokens = self.reserved = self.reserved_hot = 0.0
         """Of its usable backends' rooms for tokens; infinite, or 0 without rooms, where nothing limits them."""
-        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
+        self.open_below: tuple[float, float, float] | None = None
+        """With less in flight it has a slot for a request that takes long, for a short one, for an emergency; as `routing.slots` works it out after each change."""
 
     @property
     def saturation(self) -> float:

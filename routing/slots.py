@@ -174,27 +174,32 @@ class Slots:
 
     def _has_slot(self, pool: Pool, tag: Tag) -> bool:
         """Whether the pool as a whole has one that this request may take."""
-        free = pool.capacity - pool.in_flight
-        if free <= 0.0 or free > self._reserve.reserved_per_pool or tag.lane is EMERGENCY:
-            return free > 0.0
-        from_long, from_short = pool.kept_slots or self._kept_slots(pool)
-        if free > from_long or free <= from_short:
-            return free > from_long
+        below, short_below, emergency_below = pool.open_below or self._open_below(pool)
+        in_flight = pool.in_flight
+        if in_flight < below:
+            return True
+        if tag.lane is EMERGENCY:
+            return in_flight < emergency_below
+        if in_flight >= short_below:
+            return False
         seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
         return seconds <= self._reserve.lending_seconds
 
     def _has_slot_for_any(self, pool: Pool) -> bool:
         """Whether it has one for anybody of those who wait."""
-        free = pool.capacity - pool.in_flight
-        if free <= 0.0 or free > self._reserve.reserved_per_pool:
-            return free > 0.0
-        from_short = (pool.kept_slots or self._kept_slots(pool))[1]
-        return free > from_short or self._queue.waiting_in_lane(EMERGENCY) > 0
+        _, short_below, emergency_below = pool.open_below or self._open_below(pool)
+        if pool.in_flight < short_below:
+            return True
+        return pool.in_flight < emergency_below and self._queue.waiting_in_lane(EMERGENCY) > 0
 
-    def _kept_slots(self, pool: Pool) -> tuple[int, int]:
-        """What the reserve keeps from requests that take long, and from short ones; worked out once for each change."""
-        pool.kept_slots = kept_slots(int(pool.capacity), pool.in_flight_emergency, self._reserve)
-        return pool.kept_slots
+    def _open_below(self, pool: Pool) -> tuple[float, float, float]:
+        """What the reserve leaves to whom; worked out once for each change."""
+        capacity = pool.capacity
+        from_long, from_short = 0, 0
+        if capacity < inf:
+            from_long, from_short = kept_slots(int(capacity), pool.in_flight_emergency, self._reserve)
+        pool.open_below = capacity - from_long, capacity - from_short, capacity
+        return pool.open_below
 
     def _is_too_late_for_the_first(self, line: Line, pool: Pool, now: float) -> bool:
         first = self._queue.head((line,), now)
