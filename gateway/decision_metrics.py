@@ -36,7 +36,7 @@ from prometheus_client.registry import Collector
 from gateway.series import show
 from policies.emergency import lent_slots
 from routing.counts import Counts, Histogram
-from routing.fleet import Pool
+from routing.pool import Pool
 from routing.queue_view import QueueView
 from routing.router import Router
 

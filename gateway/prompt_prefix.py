@@ -76,7 +76,7 @@ def prompt_prefix(kind: Kind, fields: dict[str, Any], model: str) -> Prefix | No
     prefix = prefix_of(pieces, _seed(fields, model))
     if not prefix.hashes:
         return None
-    return prefix._replace(chars=prefix.chars + unseen_chars) if unseen_chars else prefix
+    return prefix.followed_by(unseen_chars) if unseen_chars else prefix
 
 
 def session_of(fields: dict[str, Any]) -> str:

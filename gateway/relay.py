@@ -132,7 +132,7 @@ class Relay:
                         raise Moved
                     record.first_byte_at = time.perf_counter()
                     self.body_started = True
-                    if lease.prefill_held:
+                    if lease.prefill_held or lease.prefilling:
                         self._charge(lease, 1)
                 await send({"type": "http.response.body", "body": passed, "more_body": True})
                 if sink is not None:

@@ -155,7 +155,7 @@ class AffinitySettings:
 
     enabled: bool = True
     max_prefixes: int = bounded(131_072, 64, 10_000_000)
-    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 15 MB at the default."""
+    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 30 MB at the default, once so much was seen."""
     load_bound: float = bounded(1.25, 1, 10)
     """Times its share of the load: more than that no backend gets for its cache's sake."""
     min_ttl_seconds: float = bounded(30, 1, 86_400)

@@ -14,4 +14,4 @@ class CacheKey(NamedTuple):
     session: int = 0
 
 
-NO_PREFIX = Prefix((), (), 0)
+NO_PREFIX = Prefix((), (), 0, (), 0)

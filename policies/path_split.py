@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FOLLOW = 0.2
+_ROUNDING = 1e-9
 TRAFFIC_SHARE = 0.01
 """Of one request in the mean of the traffic."""
 
@@ -35,4 +36,4 @@ def shares(hot_traffic: float, rules: PathRules) -> tuple[float, float]:
 
 def over_share(used: float, share: float) -> bool:
     """`used`: what the path holds of the pool's slots or tokens, whichever is more."""
-    return used >= share
+    return used > share - _ROUNDING

@@ -2,9 +2,8 @@
 
 Inputs: `pieces`, the prompt in the order in which the engine's cache sees it, each piece ending where a message ends; lengths and depths in
 characters. A boundary is a depth at which a prefix has a name, a 64-bit hash over all before it: over the text of the block since the
-boundary before, with that boundary's hash as the seed (xxh3, so every process and machine names it alike). That a piece has ended
-counts for what follows the end, not for the hash at the end. A block is read as ASCII if it is, else as UTF-32 at the inverted seed:
-UTF-8 takes 3 to 5 times as long to make of Chinese, and the seed keeps the two apart where their bytes are equal.
+boundary before (UTF-8), with that boundary's hash as the seed (xxh3, so every process and machine names it alike). That a piece
+has ended counts for what follows the end, not for the hash at the end.
 
 Where a boundary stands depends on the text before it alone. With `b` the boundary before (0 at first), it stands at the first depth `d` that is
 - the end of a piece with d - b >= max(128, d / 6), or
@@ -23,7 +22,6 @@ Cost: one hash a boundary; pieces are joined and measured in C.
 from __future__ import annotations
 
 from bisect import bisect_left
-from codecs import utf_32_le_encode
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -34,15 +32,25 @@ MIN_GAP_CHARS = 128
 MAX_DEPTH_CHARS = 65_536
 _END = "\x1e"
 _NO_END = "\x1f"
-_INVERTED = 2**64 - 1
 
 
 class Prefix(NamedTuple):
-    """`hashes` and `depths` from shallow to deep, one each per boundary; `chars` of the whole prompt, boundaries or not."""
+    """`hashes` and `depths` from shallow to deep, one each per boundary; `chars` of the whole prompt, boundaries or not.
+
+    `sizes` are the depths in bytes of UTF-8, `size` is the whole prompt's: a tokenizer takes about as many bytes to a token in one script as in another, but
+    three to four times as many characters in English as in Chinese. So a boundary has size / `size` of the prompt's tokens before it.
+    """
 
     hashes: tuple[int, ...]
     depths: tuple[int, ...]
     chars: int
+    sizes: tuple[int, ...]
+    size: int
+
+    def followed_by(self, chars: int) -> Prefix:
+        """By so many characters more, which are taken to be like those before."""
+        size = self.size + chars * self.size // max(self.chars, 1)
+        return self._replace(chars=self.chars + chars, size=size)
 
 
 def seed_of(*names: str) -> int:
@@ -57,7 +65,7 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     ends = list(accumulate(map(len, pieces)))
     chars = ends[-1] if ends else 0
     if chars < MIN_GAP_CHARS:
-        return Prefix((), (), chars)
+        return Prefix((), (), chars, (), chars)
     limit = chars
     if chars > MAX_DEPTH_CHARS:
         limit = MAX_DEPTH_CHARS
@@ -66,22 +74,25 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
         pieces = [piece.replace(_END, _NO_END) for piece in pieces]
     text = _END.join(pieces)
     is_ascii = text.isascii()
-    # Offsets are the same, and one call is cheaper than one each block.
+    # Offsets are the same then, and one call is cheaper than one each block.
     data = text.encode() if is_ascii else b""
     hashes: list[int] = []
     depths: list[int] = []
+    sizes: list[int] = []
     # `index` is the piece of the boundary; `start` is where in `text` the next block begins.
-    depth = index = start = 0
+    depth = index = start = size = marks = 0
     end = ends[0]
     while True:
-        gap = depth + 3 >> 2
-        place = depth + gap if gap > 128 else depth + 128
+        gap = (depth + 3) // 4
+        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + gap if gap > 128 else depth + 128, index)
+                index = bisect_left(
+                    ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index
+                )
                 if index == len(ends):
                     break
                 end = ends[index]
@@ -91,19 +102,21 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
             break
         # At an end the block stops before the mark, which is the next block's first character.
         stop = place + index
-        seed = xxh3_64_intdigest(data[start:stop], seed) if is_ascii else _name(text[start:stop], seed)
+        block = data[start:stop] if is_ascii else text[start:stop].encode("utf-8", "surrogatepass")
+        seed = xxh3_64_intdigest(block, seed)
         hashes.append(seed)
         depths.append(place)
         depth = place
         start = stop
-    return Prefix(tuple(hashes), tuple(depths), chars)
-
-
-def _name(block: str, seed: int) -> int:
-    if block.isascii():
-        return xxh3_64_intdigest(block.encode(), seed)
-    # Half the time of `str.encode`, which looks this codec up by its name.
-    return xxh3_64_intdigest(utf_32_le_encode(block, "surrogatepass")[0], seed ^ _INVERTED)
+        if not is_ascii:
+            size += len(block) - (index - marks)
+            sizes.append(size)
+            marks = index
+    found = tuple(depths)
+    if is_ascii:
+        return Prefix(tuple(hashes), found, chars, found, chars)
+    rest = len(text[start:].encode("utf-8", "surrogatepass")) - (len(pieces) - 1 - marks)
+    return Prefix(tuple(hashes), found, limit, tuple(sizes), size + rest).followed_by(chars - limit)
 
 
 def _is_long(ends: list[int], index: int) -> bool:

@@ -2,7 +2,7 @@
 
 A hot part (`routing.hot_prefixes`) and a cold one (`routing.cold_prefixes`) share `max_prefixes` entries; the hot one has `hot_share` of them, and `share_out`
 moves that with the traffic in steps of `STEP`. What the hot part has no room for goes on in the cold one.
-Bound: `max_prefixes` entries, some 150 bytes for a hot one and 12 for a cold one.
+Bound: `max_prefixes` entries, some 300 bytes for a hot one and 20 for a cold one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from routing.cold_prefixes import ColdPrefixes
-from routing.hot_prefixes import HotPrefix, HotPrefixes
+from routing.homes import Home
+from routing.hot_prefixes import HotPrefix, HotPrefixes, Sent
 
 STEP = 0.05
 _SHOWN_PREFIXES = 20
@@ -29,43 +30,49 @@ class AffinityTable:
     def __init__(self, max_prefixes: int, hot_share: float) -> None:
         self.max_prefixes = max_prefixes
         self.hot_share = hot_share
+        # A fifth to two fifths of all: the hot part never has less, and moving its share moves the second level only.
+        self._slots = 1 << max(0, (max_prefixes // 5).bit_length())
         capacity = self._hot_capacity(hot_share)
-        # Half of what is hot, so that moving the share only moves the second level.
-        slots = 1 << max(0, (max_prefixes // 2).bit_length() - 2)
-        self.hot = HotPrefixes(slots, capacity)
+        self.hot = HotPrefixes(self._slots, capacity)
         self.cold = ColdPrefixes(max_prefixes - capacity)
 
-    def homes(self, fingerprint: int, now: float) -> Sequence[int]:
+    def homes(self, fingerprint: int, now: float) -> Sequence[Sent]:
         found = self.hot.get(fingerprint, now)
         if found is not None:
             return found.homes
-        home = self.cold.get(fingerprint)
-        return (home,) if home else ()
+        sent = self.cold.get(fingerprint)
+        return () if sent is None else (sent,)
 
     def is_hot(self, fingerprint: int, now: float) -> bool:
         return self.hot.get(fingerprint, now) is not None
 
-    def sent(self, hashes: Sequence[int], hot: int, home: int, now: float) -> int:
-        """A request goes to `home`; the first `hot` of its prefixes are hot. How many of them were known to be there."""
-        known = 0
+    def known(self, hashes: Sequence[int], home: Home, now: float) -> int:
+        """How many of these prefixes, from the first on, the home holds."""
+        number = home.number
+        for count in range(len(hashes), 0, -1):
+            for sent, written in self.homes(hashes[count - 1], now):
+                if sent == number and home.holds(written):
+                    return count
+        return 0
+
+    def sent(self, hashes: Sequence[int], hot: int, home: Home, now: float) -> None:
+        """A request goes to `home`; the first `hot` of its prefixes are hot."""
+        number, written = home.number, home.written
         get, cold = self.hot.get, self.cold
         for count, fingerprint in enumerate(hashes, 1):
             found = get(fingerprint, now)
             if found is not None:
-                if found.use(home, now):
-                    known = count
-                continue
-            before = cold.get(fingerprint)
-            if before == home:
-                known = count
-            if count <= hot:
-                homes = [home] if before in (0, home) else [before, home]
-                gone = self.hot.add(HotPrefix(fingerprint, homes, now))
-                if gone is not None:
-                    cold.put(gone.fingerprint, gone.homes[-1])
-            elif before != home:
-                cold.put(fingerprint, home)
-        return known
+                found.use(number, written, now)
+            elif count > hot:
+                cold.put(fingerprint, number, written)
+            else:
+                before = cold.get(fingerprint)
+                homes = (
+                    [(number, written)]
+                    if before is None or before[0] == number
+                    else [before, (number, written)]
+                )
+                self._demote(self.hot.add(HotPrefix(fingerprint, homes, now)))
 
     def share_out(self, hot_share: float) -> None:
         if abs(hot_share - self.hot_share) < STEP:
@@ -75,14 +82,20 @@ class AffinityTable:
         gone = self.hot.resize(capacity)
         self.cold = self.cold.resized(self.max_prefixes - capacity)
         for one in gone:
-            self.cold.put(one.fingerprint, one.homes[-1])
+            self._demote(one)
+
+    def _demote(self, gone: HotPrefix | None) -> None:
+        if gone is not None:
+            self.cold.put(gone.fingerprint, *gone.homes[-1])
 
     def top(self, now: float) -> list[PrefixView]:
         """The most used ones; looks at all that are hot: for an operator, not for a request."""
         return [
-            PrefixView(one.fingerprint, tuple(one.homes), one.uses, now - one.used_at)
+            PrefixView(
+                one.fingerprint, tuple([number for number, _ in one.homes]), one.uses, now - one.used_at
+            )
             for one in nlargest(_SHOWN_PREFIXES, self.hot, key=lambda one: one.uses)
         ]
 
     def _hot_capacity(self, hot_share: float) -> int:
-        return min(max(int(self.max_prefixes * hot_share), 1), self.max_prefixes - 1)
+        return min(max(int(self.max_prefixes * hot_share), self._slots), self.max_prefixes - 1)

@@ -51,13 +51,12 @@ class CapacityPlan(Protocol):
 
 
 class Capacity:
-    """Methods that may move the window tell whether they did."""
+    """Methods that may move the window or the room tell whether they did."""
 
     __slots__ = (
         "_asked_at",
         "_automatic",
         "_is_in_doubt",
-        "_kv_tokens",
         "_lifetime",
         "_max_num_seqs",
         "_queue_told_at",
@@ -68,6 +67,7 @@ class Capacity:
         "control",
         "generation",
         "in_flight",
+        "kv_tokens",
         "report",
         "room",
         "window",
@@ -87,7 +87,8 @@ class Capacity:
         self._automatic: AutomaticWindow | None = None
         self._token_rules: TokenRules | None = None
         self._max_num_seqs: int | None = None
-        self._kv_tokens: int | None = None
+        self.kv_tokens: int | None = None
+        """What its KV cache holds, as it says."""
         self._warm_up = WARM_UP_SAMPLES
         self.generation = 0
         """How often its engine was seen to have restarted."""
@@ -107,7 +108,7 @@ class Capacity:
             self.window = plan.window
         else:
             self._move_by(adaptive)
-        self.room = room_of(plan.tokens, self._kv_tokens, self.room)
+        self.room = room_of(plan.tokens, self.kv_tokens, self.room)
 
     def warm_up(self) -> None:
         """The engine has come up."""
@@ -144,7 +145,7 @@ class Capacity:
 
     def take_report(self, report: EngineReport, now: float) -> bool:
         """A whole one: what it does not tell is not known any more, sizes apart."""
-        window = self.window
+        window, has_other_size = self.window, False
         if has_restarted(self._lifetime, report) or self._is_anothers(report):
             self.restarted()
         elif tells_life(report):
@@ -153,12 +154,13 @@ class Capacity:
         self.report = report
         if report.waiting is not None or report.kv_usage is not None:
             self._reported_at = now
-        if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self._kv_tokens:
+        if report.max_num_seqs != self._max_num_seqs or report.token_capacity != self.kv_tokens:
             self._learn_sizes(
-                report.max_num_seqs or self._max_num_seqs, report.token_capacity or self._kv_tokens
+                report.max_num_seqs or self._max_num_seqs, report.token_capacity or self.kv_tokens
             )
+            has_other_size = True
         self._hear(report.waiting, report.kv_usage, now)
-        return self.window != window
+        return has_other_size or self.window != window
 
     def asks_load(self, now: float) -> bool:
         """Whether a mention would be news to the window. Who is told so asks for it, others not for a while: the answer may be long in coming."""
@@ -197,7 +199,7 @@ class Capacity:
         return self._control(reported(self.control, waiting, kv_usage, now, self.adaptive))
 
     def _learn_sizes(self, max_num_seqs: int | None, kv_tokens: int | None) -> None:
-        self._max_num_seqs, self._kv_tokens = max_num_seqs, kv_tokens
+        self._max_num_seqs, self.kv_tokens = max_num_seqs, kv_tokens
         if self._automatic is not None:
             self._move_by(automatic_rules(self._automatic, max_num_seqs))
         self.room = room_of(self._token_rules, kv_tokens, self.room)

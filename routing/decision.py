@@ -116,6 +116,8 @@ class Lease:
     """Characters of its prompt that its backend had been sent before."""
     cached_tokens = 0.0
     """What that is in tokens, estimated: what the backend's cache holds at best."""
+    prefilling = 0
+    """Prompt tokens that its engine has yet to compute before the first byte, as expected; of a streamed answer."""
     prefill_seconds = 0.0
     """And for how long the first of that was in prefill by then."""
 

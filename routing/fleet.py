@@ -20,12 +20,13 @@ from policies.capacity_tokens import TokenRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.gathering import GatheringRules
 from policies.members import EMERGENCY, HOT
-from policies.pool_choice import PoolFacts, PoolRole
+from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
 from routing.capacity import Capacity
 from routing.group import Group
 from routing.idle_order import IdleOrder
+from routing.pool import Pool
 
 if TYPE_CHECKING:
     from routing.decision import Lease
@@ -54,45 +55,6 @@ class PoolPlan:
     engine_priority: bool = False
 
 
-class Pool:
-    """`capacity` is the sum of the windows of its usable backends, infinite where one has none; `in_flight` the slots of these in use.
-
-    So a backend that is absent, or holds more than a window that shrank, hides no free slot of another.
-    """
-
-    __slots__ = (
-        "backends",
-        "capacity",
-        "engine_priority",
-        "gathering",
-        "in_flight",
-        "in_flight_emergency",
-        "in_flight_hot",
-        "kept_slots",
-        "name",
-        "role",
-        "usable",
-    )
-
-    def __init__(self, name: PoolName) -> None:
-        self.name = name
-        self.gathering: GatheringRules | None = None
-        self.engine_priority = False
-        self.role = PoolRole.HIGH_BATCH
-        self.backends: list[Backend] = []
-        self.usable = 0
-        """How many of its backends may be used now."""
-        self.capacity = 0.0
-        self.in_flight = 0
-        self.in_flight_emergency = 0
-        self.in_flight_hot = 0
-        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
-
-    @property
-    def saturation(self) -> float:
-        return self.in_flight / self.capacity if self.capacity else 1.0
-
-
 class Backend(Capacity):
     __slots__ = (
         "absence",
@@ -107,6 +69,7 @@ class Backend(Capacity):
         "models",
         "orders",
         "pool",
+        "prefilling",
         "probe_failures",
     )
 
@@ -118,6 +81,8 @@ class Backend(Capacity):
         """Names this engine serves; None until it has told."""
         self.in_flight_emergency = 0
         self.in_flight_hot = 0
+        self.prefilling = 0
+        """Prompt tokens that it has yet to compute, as expected of what was sent there."""
         self.absence: Absence = PRESENT
         self.absences = 0
         """How often it went absent."""
@@ -252,6 +217,7 @@ class Fleet:
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
             room.hold(lease, now)
+            self._count_tokens(backend, lease, lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
         if lease.tag.lane is EMERGENCY:
@@ -266,8 +232,11 @@ class Fleet:
         in_flight = backend.in_flight
         backend.in_flight = in_flight - 1
         window, pool = backend.window, backend.home
+        if lease.prefilling:
+            self.begun(lease)
         if lease.room is not None:
             lease.room.release(lease)
+            self._count_tokens(backend, lease, -lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
         if lease.tag.lane is EMERGENCY:
@@ -276,6 +245,11 @@ class Fleet:
             self._count_hot(backend, -1)
         for order in backend.orders:
             order.changed(backend)
+
+    def begun(self, lease: Lease) -> None:
+        """Its prompt is computed, or is not to be any more."""
+        lease.backend.prefilling -= lease.prefilling
+        lease.prefilling = 0
 
     def prefilled(self, lease: Lease, now: float) -> None:
         """Its answer has begun."""
@@ -289,6 +263,13 @@ class Fleet:
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
             backend.home.kept_slots = None
+
+    def _count_tokens(self, backend: Backend, lease: Lease, tokens: int) -> None:
+        pool = backend.home
+        if pool is not None and not backend.is_blocked:
+            pool.reserved += tokens
+            if lease.tag.path is HOT:
+                pool.reserved_hot += tokens
 
     def _count_hot(self, backend: Backend, by: int) -> None:
         backend.in_flight_hot += by
@@ -363,6 +344,10 @@ class Fleet:
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
         pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)
+        rooms = [backend.room for backend in usable if backend.room is not None]
+        pool.max_tokens = sum([room.max_tokens for room in rooms])
+        pool.reserved = sum([room.reserved for room in rooms])
+        pool.reserved_hot = sum([room.reserved_hot for room in rooms])
         pool.kept_slots = None
 
     def _forget_groups(self) -> None:

@@ -15,7 +15,8 @@ from routing.idle_order import IdleOrder
 from routing.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
-    from routing.fleet import Backend, Pool
+    from routing.fleet import Backend
+from routing.pool import Pool
 
 
 class Group:

@@ -15,29 +15,33 @@ from math import inf
 
 MAX_HOMES = 4
 
+Sent = tuple[int, int]
+"""A home's number, and how much had been written there."""
+
 
 class HotPrefix:
-    """`homes` are numbers of `routing.homes`, the latest last; `uses` count since it became hot."""
+    """`homes`: numbers of `routing.homes`, each with its `written` at the last use there, the latest last. `uses` count since it became hot."""
 
     __slots__ = ("fingerprint", "homes", "used_at", "uses")
 
-    def __init__(self, fingerprint: int, homes: list[int], now: float) -> None:
+    def __init__(self, fingerprint: int, homes: list[Sent], now: float) -> None:
         self.fingerprint = fingerprint
         self.homes = homes
         self.used_at = now
         self.uses = 1
 
-    def use(self, home: int, now: float) -> bool:
-        """A request with this prefix goes to `home`; whether it was there before."""
+    def use(self, number: int, written: int, now: float) -> None:
+        """A request with this prefix goes to this home."""
         self.used_at = now
         self.uses += 1
         homes = self.homes
-        if home in homes:
-            return True
-        homes.append(home)
+        for place, sent in enumerate(homes):
+            if sent[0] == number:
+                homes[place] = number, written
+                return
+        homes.append((number, written))
         if len(homes) > MAX_HOMES:
             del homes[0]
-        return False
 
 
 class HotPrefixes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from policies.members import COLD, HOT
 from policies.path_split import TRAFFIC_SHARE, PathRules, over_share, shares
 from policies.terms import CachePath
-from routing.fleet import Pool
+from routing.pool import Pool
 
 _KEPT = 1.0 - TRAFFIC_SHARE
 
@@ -39,7 +39,11 @@ class PathShares:
         capacity = pool.capacity
         if not capacity:
             return False
+        hot_used, used = pool.in_flight_hot / capacity, pool.in_flight / capacity
+        cold_used = used - hot_used
+        if pool.max_tokens:
+            hot_used = max(hot_used, pool.reserved_hot / pool.max_tokens)
+            cold_used = max(cold_used, (pool.reserved - pool.reserved_hot) / pool.max_tokens)
         hot_share, cold_share = self.shares()
-        hot = over_share(pool.in_flight_hot / capacity, hot_share)
-        cold = over_share((pool.in_flight - pool.in_flight_hot) / capacity, cold_share)
+        hot, cold = over_share(hot_used, hot_share), over_share(cold_used, cold_share)
         return cold and not hot if path is COLD else hot and not cold

@@ -1,16 +1,18 @@
-"""Which backend of a group gets a request: the one whose cache holds the most of its prompt, as long as that one has no more than its share of the load.
+"""Which backend of a group gets a request: the one whose cache holds the most of its prompt, as far as load and the line of prompts there allow.
 
-Decides, among backends that may be used and have a free slot (`choose`):
-1. its session's, while within `LEAVE_FACTOR` times the load bound; a session that leaves goes on where it went;
-2. the one that holds the longest known beginning of its prompt and is within the bound (`policies.load_bound`); of several the emptiest. A popular beginning
-   whose backends are all at the bound so gets one backend more. What is worth less than `MIN_GAIN_TOKENS` is not looked for;
-3. the first two in rendezvous order of its session, its hot beginning, or else its first `KEY_CHARS`, if within the bound: what other gateways would choose;
-4. None: then the least loaded of all (`policies.least_time`), which a power of two choices only approximates.
-State: what was sent where (`routing.affinity_table`, `routing.session_homes`), how often prefixes come (`routing.frequency_sketch`), and how far the
-engines' own counts bear the guesses out (`policies.cache_trust`), which weakens 2 by itself. Own in-flight counts decide; what engines report of their load
-moves the windows, and with them each one's share.
+Decides, among backends that may be used and have a free slot (`choose`), the first of these that is within the load bound (`policies.load_bound`) and has no longer line
+of prompts to compute than is worth it (`policies.prefill_patience`):
+1. its session's; a session that leaves goes on where it went;
+2. the one that holds the longest known beginning of its prompt; of several the one with the fewest prompt tokens ahead. A popular beginning whose backends are all
+   at the bound so gets one backend more. What is worth less than `MIN_GAIN_TOKENS` is not looked for;
+3. the first two in rendezvous order of its session, its hot beginning, or else its first `KEY_CHARS`: what other gateways would choose;
+4. the one with the fewest prompt tokens ahead, of several the least loaded. Of a group above `MAX_SCANNED` the least loaded and those of 3 are looked at.
+State: what was sent where (`routing.affinity_table`, `routing.session_homes`, `routing.homes`) and how often prefixes come (`routing.frequency_sketch`). Own counts
+decide; what engines report of their load moves the windows, and with them each one's share; what they report of their caches says how much those hold and
+how far the guesses are borne out, which weakens 1 and 2 by itself.
 Settings: `AffinityRules`. Bounds: those of the parts; all follow from `max_prefixes`.
-Limit: sent is not computed: two requests with a new prefix that come together both count as known from the second on.
+Limits: sent is not computed: two requests with a new prefix that come together both count as known from the second on. Prompts of answers that are not streamed are in no
+line, for nothing shows when they are computed.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from policies.cache_key import CacheKey
 from policies.cache_lifetime import LifetimeRules
 from policies.dialects import EngineReport
 from policies.heat import HeatRules, counted, is_hot, is_hot_request
-from policies.load_bound import LEAVE_FACTOR, narrowed, within_bound
+from policies.load_bound import LEAVE_FACTOR, most_in_flight
 from policies.path_split import PathRules
+from policies.prefill_patience import is_worth
 from policies.terms import Tag
 from routing.affinity_table import AffinityTable
 from routing.decision import Lease
@@ -36,6 +39,7 @@ from routing.session_homes import SessionHomes
 
 MIN_GAIN_TOKENS = 32.0
 KEY_CHARS = 1024
+MAX_SCANNED = 16
 _COUNTERS_PER_PREFIX = 4
 _SESSIONS_SHARE = 8
 _UNUSED = 64
@@ -81,11 +85,10 @@ class Placement:
 
     def heat(self, key: CacheKey, now: float) -> tuple[bool, int]:
         """Whether a request that has just come is hot, and how many of its prefixes are. Counts it."""
-        (hashes, depths, chars), session = key
+        (hashes, depths, chars, _, _), session = key
         rules = self.rules.heat
-        if (
-            self._max_prefixes != self.rules.max_prefixes
-        ):  # not before the first that has a key: a fleet without prompts needs none of it
+        if self._max_prefixes != self.rules.max_prefixes:
+            # Not before the first that has a key: a fleet without prompts needs none of it.
             self._remember(self.rules.max_prefixes)
         sketch, table = self.sketch, self.table
         indices = counted(depths)
@@ -109,62 +112,78 @@ class Placement:
     def choose(
         self, group: Group, key: CacheKey, tag: Tag, tried: Sequence[Backend], now: float
     ) -> Backend | None:
-        (hashes, depths, chars), session = key
-        bound, per_slot = self.rules.load_bound, group.load_per_slot()
-        if session:
-            number = self.sessions.home(session, now)
-            home = self.homes.get(number) if number else None
-            if home is not None and self._may(home.backend, group, tried, per_slot, LEAVE_FACTOR * bound):
+        """None where no backend has a free slot."""
+        least = self._least_ahead(group, key, tag, tried)
+        if least is None:
+            return None
+        (hashes, _, _, sizes, size), session = key
+        bound, per_slot, ahead = self.rules.load_bound, group.load_per_slot(), least.prefilling
+        tokens_per_byte = tag.prompt_tokens / size if size else 0.0
+        get = self.homes.get
+
+        def may(backend: Backend, bound: float, trust: float, spared: float) -> bool:
+            in_flight, window = backend.in_flight, backend.window
+            return (
+                not backend.is_blocked
+                and (window is None or in_flight < window)
+                and in_flight <= most_in_flight(group.fair_share(backend, per_slot), bound, trust)
+                and is_worth(backend.prefilling, ahead, trust * spared)
+                and backend not in tried
+                and backend in group
+            )
+
+        if session and (home := get(self.sessions.home(session, now))) is not None:
+            known = self.table.known(hashes, home, now)
+            spared = tokens_per_byte * sizes[known - 1] if known else 0.0
+            if may(home.backend, LEAVE_FACTOR * bound, home.trust, spared):
                 self.by["session"] += 1
                 return home.backend
-        homes, home_of = self.table.homes, self.homes.get
+        best: Backend | None = None
         for index in range(len(hashes) - 1, -1, -1):
-            numbers = homes(hashes[index], now)
-            if not numbers:
-                continue
-            best: Backend | None = None
-            worth = depths[index] / chars * tag.prompt_tokens
-            if worth < MIN_GAIN_TOKENS:
+            spared = tokens_per_byte * sizes[index]
+            if spared < MIN_GAIN_TOKENS:
                 break
-            for number in numbers:
-                home = home_of(number)
+            for number, written in self.table.homes(hashes[index], now):
+                home = get(number)
                 if (
                     home is not None
-                    and worth * home.trust >= MIN_GAIN_TOKENS
-                    and self._may(home.backend, group, tried, per_slot, narrowed(bound, home.trust))
-                    and (best is None or home.backend.in_flight < best.in_flight)
+                    and home.holds(written)
+                    and home.trust * spared >= MIN_GAIN_TOKENS
+                    and may(home.backend, bound, home.trust, spared)
+                    and (best is None or home.backend.prefilling < best.prefilling)
                 ):
                     best = home.backend
             if best is not None:
                 self.by["prefix"] += 1
                 return best
-        if session:
-            preferred = session
-        elif tag.hot_prefixes:
-            preferred = hashes[tag.hot_prefixes - 1]
-        elif hashes:
-            preferred = hashes[_first_above(depths)]
-        else:
-            return None
-        for backend in group.rendezvous.order(preferred):
-            if self._may(backend, group, tried, per_slot, bound):
-                self.by["rendezvous"] += 1
-                return backend
+        if session or hashes:
+            for backend in group.rendezvous.order(_preferred(key, tag)):
+                if may(backend, bound, 1.0, 0.0):
+                    self.by["rendezvous"] += 1
+                    return backend
         self.by["load"] += 1
-        return None
+        return least
 
     def sent(self, lease: Lease, key: CacheKey, now: float) -> None:
         """It goes to its backend: that one will hold its prompt, and held a part of it already."""
-        home = self.homes.of(lease.backend)
-        (hashes, depths, chars), session = key
+        home, tag = self.homes.of(lease.backend), lease.tag
+        (hashes, depths, _, sizes, size), session = key
         if session:
             self.sessions.sent(session, home.number, now)
+        prompt = tag.prompt_tokens
         if hashes:
-            self.table.hot.lifetime_seconds = self.sessions.lifetime_seconds
-            known = self.table.sent(hashes, lease.tag.hot_prefixes, home.number, now)
-            lease.known_depth = depths[known - 1] if known else 0
-            lease.cached_tokens = lease.known_depth / chars * lease.tag.prompt_tokens
-            home.sent(lease.cached_tokens, lease.tag.prompt_tokens)
+            table = self.table
+            table.hot.lifetime_seconds = self.sessions.lifetime_seconds
+            known = table.known(hashes, home, now)
+            if known:
+                lease.known_depth, lease.cached_tokens = depths[known - 1], sizes[known - 1] / size * prompt
+            else:  # it may have had a part of it elsewhere, before it was moved
+                lease.known_depth, lease.cached_tokens = 0, 0.0
+            home.sent(lease.cached_tokens, prompt, tag.output_tokens)
+            table.sent(hashes, tag.hot_prefixes, home, now)
+        if tag.streamed:
+            lease.prefilling = int(prompt - home.trust * lease.cached_tokens)
+            lease.backend.prefilling += lease.prefilling
 
     def ended(self, lease: Lease, cached_tokens: int) -> None:
         """Well, and its engine said how much of its prompt it had cached, or said nothing, which is 0."""
@@ -174,21 +193,33 @@ class Placement:
     def reported(self, backend: Backend, before: EngineReport | None, after: EngineReport) -> None:
         self.homes.of(backend).counted(before, after)
 
-    @staticmethod
-    def _may(backend: Backend, group: Group, tried: Sequence[Backend], per_slot: float, bound: float) -> bool:
-        in_flight, window = backend.in_flight, backend.window
-        return (
-            not backend.is_blocked
-            and (window is None or in_flight < window)
-            and within_bound(in_flight, group.fair_share(backend, per_slot), bound)
-            and backend not in tried
-            and backend in group
-        )
+    def _least_ahead(self, group: Group, key: CacheKey, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
+        """Of those with a free slot the one with the fewest prompt tokens ahead; of several the least loaded."""
+        best = group.best(tried)
+        if best is None or not best.prefilling:
+            return best
+        others = group.members
+        if len(others) > MAX_SCANNED:
+            others = group.rendezvous.order(_preferred(key, tag))
+        for backend in others:
+            if (
+                (backend.prefilling, backend.in_flight) < (best.prefilling, best.in_flight)
+                and not backend.is_blocked
+                and (backend.window is None or backend.in_flight < backend.window)
+                and backend not in tried
+            ):
+                best = backend
+        return best
 
 
-def _first_above(depths: Sequence[int]) -> int:
-    """The first boundary at `KEY_CHARS` or deeper, else the deepest."""
-    for index, depth in enumerate(depths):
+def _preferred(key: CacheKey, tag: Tag) -> int:
+    """By what the rendezvous order is made."""
+    (hashes, depths, _, _, _), session = key
+    if session or not hashes:
+        return session
+    if tag.hot_prefixes:
+        return hashes[tag.hot_prefixes - 1]
+    for fingerprint, depth in zip(hashes, depths, strict=True):
         if depth >= KEY_CHARS:
-            return index
-    return len(depths) - 1
+            return fingerprint
+    return hashes[-1]

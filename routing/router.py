@@ -59,6 +59,7 @@ class Router:
         """Requests that were put back for an emergency."""
         self._second_tries = SecondTries()
         self._arrived = 0
+        self._is_cold_closed = False
         self._next_ticket = 0
         self._evicted: list[tuple[Ticket, Grant]] = []
 
@@ -88,6 +89,7 @@ class Router:
         for plan in plans:
             known.setdefault(plan.pool, PoolPlan(PoolFacts(plan.pool)))
         self.rules = rules
+        self._is_cold_closed = not rules.affinity.paths.cold_open
         self.queue.configure(rules.fairness)
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
@@ -124,10 +126,9 @@ class Router:
             if fleet.pools:
                 return Refusal.NO_POOL
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
-        path = tag.path
-        if path is COLD and tag.lane is not EMERGENCY and not self.rules.affinity.paths.cold_open:
+        if self._is_cold_closed and tag.path is COLD and tag.lane is not EMERGENCY:
             return Refusal.COLD_PATH_CLOSED
-        line = Line(model, tag.pools, tag.backend, path)
+        line = Line(model, tag.pools, tag.backend, tag.path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         is_emergency = tag.lane is EMERGENCY
         if is_emergency:
@@ -235,6 +236,8 @@ class Router:
             owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
             if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
                 self._settle(lease, owed, now)
+        if lease.prefilling:
+            self.fleet.begun(lease)
         if not lease.prefill_held:
             return False
         self.fleet.prefilled(lease, now)

@@ -19,10 +19,11 @@ from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
 from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, Fleet, Pool
+from routing.fleet import Backend, Fleet
 from routing.forecast import Forecast
 from routing.group import Group
 from routing.placement import Placement
+from routing.pool import Pool
 from routing.pool_order import PoolOrder
 from routing.rates import ArrivalRate
 from routing.token_choice import TokenChoice

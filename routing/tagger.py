@@ -72,15 +72,16 @@ class Tagger:
         realtime = is_realtime(lane, prompt, output, rules.pool_choice)
         pools = self._order(named, prompt, realtime, size is not None)
         hot = 0
-        if key is not None and self._placement.rules.enabled:
-            is_hot, hot = self._placement.heat(key, now)
-            if path is None:
-                path = HOT if is_hot else COLD
-        if path is None:
-            path = COLD
-        self._placement.paths.arrived(path, cost)
+        if key is not None or path is not None:
+            placement = self._placement
+            if not placement.rules.enabled:
+                key = None
+            elif key is not None:
+                is_hot, hot = placement.heat(key, now)
+                path = path or (HOT if is_hot else COLD)
+            placement.paths.arrived(path or COLD, cost)
         return Tag(
-            business, length, lane, path, tenant, weight, prompt, output, output_p90, cost, streamed, target,
+            business, length, lane, path or COLD, tenant, weight, prompt, output, output_p90, cost, streamed, target,
             now + target, pools, backend, key, hot,
         )  # fmt: skip
 

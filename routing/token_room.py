@@ -16,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from policies.capacity_tokens import TokenRules, fits, is_prefill_measured, prefill_limit, token_limit
+from policies.members import HOT
 from policies.prefill_rate import UNKNOWN, PrefillRate, is_sample, sampled, tokens_per_second
 from policies.terms import Tag, TicketId
 
@@ -33,6 +34,7 @@ class TokenRoom:
         "measured_by",
         "rate",
         "reserved",
+        "reserved_hot",
         "share",
     )
 
@@ -40,6 +42,8 @@ class TokenRoom:
         self.max_tokens = inf
         self.max_prefill_tokens = inf
         self.reserved = 0
+        self.reserved_hot = 0
+        """Of these, what hot requests hold."""
         self.backlog = 0
         self.share = 0.0
         """Of the limit that is nearer, what is in use."""
@@ -95,6 +99,8 @@ class TokenRoom:
         lease.room = self
         lease.tokens_held = tokens = int(tag.prompt_tokens + tag.output_tokens_p90)
         self.reserved += tokens
+        if tag.path is HOT:
+            self.reserved_hot += tokens
         if self.measured_by is not None:
             lease.prefill_ahead = 0
             if tag.streamed and (prefill := int(tag.prompt_tokens)):
@@ -117,6 +123,8 @@ class TokenRoom:
 
     def release(self, lease: Lease) -> None:
         self.reserved -= lease.tokens_held
+        if lease.tag.path is HOT:
+            self.reserved_hot -= lease.tokens_held
         self.backlog -= lease.prefill_held
         lease.room = None
         lease.prefill_held = 0

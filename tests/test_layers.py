@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PURE_MODULES = {
-    "__future__", "bisect", "collections", "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math",
+    "__future__", "array", "bisect", "collections", "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math",
     "operator", "re", "typing",
 }  # fmt: skip
 """All that the two lower layers may import of the standard library: nothing in it knows a clock, a chance or a file."""

@@ -4,7 +4,8 @@ The caches are small: neither holds all that is asked for, both together do. Eac
 system prompt is shared with others, in an order in which nothing comes twice in a row by design. What counts is what the engines
 say themselves, the rise of their `prefix_cache_hits_total` over that of `prefix_cache_queries_total`. The two rounds have the
 same shape and order in other words, so that nothing of the first helps the second; it leaves full caches behind, which is to
-the first one's favour. The last test starts one of the engines anew.
+the first one's favour. Measured: 0.40 by turns, 0.76 with every system prompt kept to one engine, six to each, 0.69 with a third of them on
+one and two thirds on the other. The last test starts one of the engines anew.
 """
 
 import asyncio
@@ -35,13 +36,13 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(400, func_only=True)]
 LEAST_GAIN = 1.35
 # The fewest that one context of 8,192 tokens needs: 8,224 tokens.
 KV_BLOCKS = 257
-FAMILIES = 6
+FAMILIES = 12
 DOCUMENTS = 2
 """Of a family, all under its system prompt."""
 TIMES = 4
-"""Each document is asked about."""
-SYSTEM_WORDS = 120
-DOCUMENT_WORDS = 240
+"""Each document is asked about. With one token a word that makes 13,100 tokens to be kept, 1.6 times what one cache holds."""
+SYSTEM_WORDS = 270
+DOCUMENT_WORDS = 410
 QUESTION_WORDS = 6
 AT_ONCE = 2
 ANSWER_SECONDS = 60
@@ -176,10 +177,11 @@ def read(url: str) -> Cache:
 def test_both_rounds_ask_for_as_much_and_the_caches_help_by_turns_too(outcome: Outcome) -> None:
     one, two = outcome.by_turns, outcome.through_gateway
     assert 0.9 <= two.queries / one.queries <= 1.1
-    assert 0.1 <= one.share <= 0.65, outcome
+    assert 0.2 <= one.share <= 0.65, outcome
 
 
 def test_behind_the_gateway_the_engines_find_a_third_more_in_their_caches(outcome: Outcome) -> None:
+    print(outcome, outcome.through_gateway.share / outcome.by_turns.share)
     assert outcome.through_gateway.share >= LEAST_GAIN * outcome.by_turns.share, outcome
 
 

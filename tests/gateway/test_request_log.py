@@ -61,6 +61,7 @@ async def test_a_record_is_one_line_with_what_became_of_the_request() -> None:
         "cause": None,
         "business": "wealth",
         "lane": "interactive",
+        "cache_path": "cold",
         "pool": "p",
         "backend": "b",
         "attempts": 1,
@@ -69,6 +70,7 @@ async def test_a_record_is_one_line_with_what_became_of_the_request() -> None:
         "first_byte_ms": 500.0,
         "total_ms": 2000.0,
         "prompt_tokens": 10,
+        "cached_tokens": 2,
         "completion_tokens": 5,
     }
 

@@ -208,7 +208,7 @@ def test_what_lies_below_the_greatest_depth_counts_only_as_characters() -> None:
     start = ["s" * 60_000, "u" * (MAX_DEPTH_CHARS - 60_000)]
     mine = prefix_of([*start, "one"], SEED)
     theirs = prefix_of([*start, "another", "x" * 100_000], SEED)
-    assert mine[:2] == theirs[:2]
+    assert (mine.hashes, mine.depths, mine.sizes) == (theirs.hashes, theirs.depths, theirs.sizes)
     assert mine.chars == MAX_DEPTH_CHARS + 3
 
 
@@ -219,7 +219,8 @@ def test_a_piece_cut_by_the_greatest_depth_is_no_piece_that_ends_there() -> None
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], ["x" * 127], ["x"] * 127])
 def test_a_short_prompt_has_no_boundaries(texts: list[str]) -> None:
-    assert prefix_of(texts, SEED) == ((), (), sum(map(len, texts)))
+    chars = sum(map(len, texts))
+    assert prefix_of(texts, SEED) == ((), (), chars, (), chars)
 
 
 def test_a_prompt_of_the_least_length_has_one() -> None:
@@ -278,27 +279,31 @@ def test_text_that_is_all_ascii_has_the_names_that_it_has_before_other_character
     assert mixed.hashes[: len(plain.hashes)] == plain.hashes
 
 
-def test_wide_characters_are_not_the_ascii_text_of_equal_bytes() -> None:
-    wide, narrow = "\u6161", "aa\0\0"
-    assert wide.encode("utf-32-le") == narrow.encode()
-    one, other = prefix_of(["x" * 128 + wide], SEED), prefix_of(["x" * 128 + narrow], SEED)
-    assert (one.depths, other.depths) == ((128, 129), (128, 132))
-    assert one.hashes[0] == other.hashes[0]
-    assert one.hashes[1] != other.hashes[1]
-
-
 def test_names_are_the_same_in_every_process_and_on_every_machine() -> None:
     """Values that were written down once: another process salts Python's own hashes anew, and must not these."""
     assert seed_of("model", "", "水\ud800") == 15087530331092690046
     prompt = ["system\n" + "be brief. " * 20, "user\n" + "水利 " * 30, "\ud800\x1e😀" * 90]
-    assert prefix_of(prompt, seed_of("model")) == (
-        (
-            5313621446586703733,
-            2053853971908997600,
-            73001883419105161,
-            844365399887435354,
-            18196316963214092749,
-        ),
-        (128, 207, 335, 463, 572),
-        572,
+    found = prefix_of(prompt, seed_of("model"))
+    assert found.depths == (128, 207, 335, 463, 572)
+    assert found.hashes == (
+        5313621446586703733,
+        2053853971908997600,
+        12709756774199339931,
+        6984816155005790252,
+        14832430859557878918,
     )
+
+
+@given(pieces())
+def test_sizes_are_the_depths_in_bytes(texts: list[str]) -> None:
+    prefix, text = prefix_of(texts, SEED), "".join(texts)
+    if prefix.depths:
+        sizes = [len(text[:depth].encode("utf-8", "surrogatepass")) for depth in (*prefix.depths, None)]
+        assert [*prefix.sizes, prefix.size] == sizes
+
+
+def test_what_lies_below_the_greatest_depth_is_taken_to_be_like_the_rest() -> None:
+    prefix = prefix_of(["信" * 100_000], SEED)
+    assert prefix.chars == 100_000
+    assert abs(prefix.size - 300_000) <= 3
+    assert prefix.followed_by(50) == prefix._replace(chars=100_050, size=prefix.size + 150)

@@ -17,6 +17,7 @@ FAILURES = "system/test_failures.py"
 CORE = "gateway/test_core_settings.py"
 POOLS = "gateway/test_pool_settings.py"
 TAGGING = "gateway/test_tagging_settings.py"
+AFFINITY = "gateway/test_affinity_settings.py"
 CLASSIFIER = "gateway/test_classifier_settings.py"
 
 HELD_BY = {
@@ -133,6 +134,35 @@ HELD_BY = {
         CORE,
         "test_a_queue_stands_after_standing_seconds_in_which_nobody_waited_less_than_standing_share_of_the_target",
     ),
+    "AffinitySettings.enabled": (
+        AFFINITY,
+        "test_enabled_looks_into_prompts_and_sends_equal_beginnings_to_one_backend",
+    ),
+    "AffinitySettings.max_prefixes": (AFFINITY, "test_max_prefixes_is_how_many_are_remembered"),
+    "AffinitySettings.load_bound": (
+        AFFINITY,
+        "test_load_bound_times_its_share_is_what_a_backend_gets_for_its_cache",
+    ),
+    "AffinitySettings.min_ttl_seconds": (
+        AFFINITY,
+        "test_min_ttl_seconds_is_how_long_a_prefix_is_remembered_at_least",
+    ),
+    "AffinitySettings.max_ttl_seconds": (AFFINITY, "test_max_ttl_seconds_is_how_long_at_most"),
+    "PathSettings.reuse_cache_min_hits": (AFFINITY, "test_reuse_cache_min_hits_make_a_prefix_hot"),
+    "PathSettings.window_seconds": (AFFINITY, "test_window_seconds_is_how_long_a_hit_counts"),
+    "PathSettings.hot_cache_preallocation": (
+        AFFINITY,
+        "test_hot_cache_preallocation_is_the_share_of_hot_requests_while_both_wait",
+    ),
+    "PathSettings.cache_low_freq_ratio": (
+        AFFINITY,
+        "test_cache_low_freq_ratio_is_the_share_of_cold_ones",
+    ),
+    "PathSettings.follow_traffic": (
+        AFFINITY,
+        "test_follow_traffic_moves_the_shares_with_what_arrives",
+    ),
+    "PathSettings.cold_open": (AFFINITY, "test_cold_open_false_refuses_cold_requests"),
     "RetrySettings.max_retries": (FAILURES, "test_attempts_are_bound_by_the_setting_and_by_the_backends"),
     "RetrySettings.budget_share": (
         CORE,

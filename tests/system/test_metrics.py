@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.front import Cause
 from gateway.paths import Kind
 from gateway.settings import BusinessTypeSettings, MatchSettings, ProbeSettings, ServerSettings
-from policies.terms import Lane, LengthClass, Refusal
+from policies.terms import CachePath, Lane, LengthClass, Refusal
 from tests import client
 from tests.backend import Backend, Ending, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
@@ -28,6 +28,7 @@ SELDOM_SAMPLED = {
     for name in (
         "drain_weighted_tokens_per_second", "backend_window", "spills_total", "gathered_requests", "gather_holds_total", "emergencies_total", "charged_weighted_tokens_total",
         "engine_requests_running", "engine_requests_waiting", "engine_kv_usage_ratio", "backend_reserved_tokens",
+        "predicted_cached_tokens_total", "found_cached_tokens_total", "cache_trust_ratio",
         "backend_prefill_tokens", "backend_max_tokens", "backend_max_prefill_tokens", "backend_prefill_tokens_per_second",
     )
 }  # fmt: skip
@@ -126,6 +127,9 @@ async def test_no_client_can_choose_a_label_however_many_paths_models_and_method
         "kind": {"prompt", "cached", "completion"},
         "state": {"busy", "idle"},
         "result": {"ok", "failed"},
+        "path": set(CachePath),
+        "by": {"session", "prefix", "rendezvous", "load"},
+        "part": {"hot", "cold"},
     }
     async with Backend(script) as one, Backend(script) as two, running(one, two, probes=SELDOM) as gateway:
         backends = {"", *(backend.url.removeprefix("http://") for backend in (one, two))}
@@ -165,7 +169,7 @@ async def test_every_request_is_counted_once_under_what_became_of_it() -> None:
         assert gateway.metric("headrace_refusals_total", reason="bad_request") == 1
         assert requests() == whole + 1
         # The gateway's own pages are not requests.
-        for target in ("/metrics", "/healthz", "/readyz", "/v1/models", "/admin/state"):
+        for target in ("/metrics", "/healthz", "/readyz", "/v1/models", "/admin/state", "/admin/affinity"):
             await gateway.get(target)
         assert requests() == whole + 1
         # Each that reached an engine, and no other, is in the latencies.

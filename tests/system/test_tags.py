@@ -191,6 +191,8 @@ async def test_the_route_tells_all_that_was_decided(stream: bool) -> None:
                 "backend": "f1",
                 "queue_ms": "0",
                 "attempts": "1",
+                "prefix_chars": "0",
+                "cached_tokens": "0",
             }
             assert route(await gateway.post(chat("hello", stream=stream)))["pool"] == "slow"
             unread = await gateway.get("/v1/files")

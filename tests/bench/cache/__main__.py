@@ -17,8 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.cache.bars import disturbance_verdicts, missed, verdicts
+from tests.bench.cache.bars import distinct_verdicts, disturbance_verdicts, missed, verdicts
 from tests.bench.cache.contenders import CONTENDERS, SUBJECT
+from tests.bench.cache.distinct import measure_distinct
 from tests.bench.cache.disturbances import Disturbed, disturbed
 from tests.bench.cache.picture import picture
 from tests.bench.cache.report import (
@@ -117,7 +118,8 @@ def main(argv: list[str] | None = None) -> int:
         judged = verdicts(found[SUBJECT], found)
         if after is not None:
             print_lines(disturbance_lines(after))
-            judged += disturbance_verdicts(after)
+            _progress("a million distinct prefixes")
+            judged += disturbance_verdicts(after) + distinct_verdicts(measure_distinct())
         print_verdicts(f"bars, {SUBJECT}", judged)
     for file in (arguments.json, arguments.svg):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,56 @@
+"""What the backends of one pool have and hold together; `routing.fleet` keeps it true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policies.gathering import GatheringRules
+from policies.pool_choice import PoolRole
+from policies.terms import PoolName
+
+if TYPE_CHECKING:
+    from routing.fleet import Backend
+
+
+class Pool:
+    """`capacity` is the sum of the windows of its usable backends, infinite where one has none; `in_flight` the slots of these in use.
+
+    So a backend that is absent, or holds more than a window that shrank, hides no free slot of another.
+    """
+
+    __slots__ = (
+        "backends",
+        "capacity",
+        "engine_priority",
+        "gathering",
+        "in_flight",
+        "in_flight_emergency",
+        "in_flight_hot",
+        "kept_slots",
+        "max_tokens",
+        "name",
+        "reserved",
+        "reserved_hot",
+        "role",
+        "usable",
+    )
+
+    def __init__(self, name: PoolName) -> None:
+        self.name = name
+        self.gathering: GatheringRules | None = None
+        self.engine_priority = False
+        self.role = PoolRole.HIGH_BATCH
+        self.backends: list[Backend] = []
+        self.usable = 0
+        """How many of its backends may be used now."""
+        self.capacity = 0.0
+        self.in_flight = 0
+        self.in_flight_emergency = 0
+        self.in_flight_hot = 0
+        self.max_tokens = self.reserved = self.reserved_hot = 0.0
+        """Of its usable backends' rooms for tokens; infinite, or 0 without rooms, where nothing limits them."""
+        self.kept_slots: tuple[int, int] | None = None  # as `routing.slots` works it out after each change
+
+    @property
+    def saturation(self) -> float:
+        return self.in_flight / self.capacity if self.capacity else 1.0

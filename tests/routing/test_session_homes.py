@@ -1,0 +1,44 @@
+"""Where sessions went last: an exact LRU with a lifetime that their own gaps teach."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.cache_lifetime import LifetimeRules
+from routing.session_homes import SessionHomes
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4)), max_size=100))
+def test_the_least_recently_sent_is_forgotten_first(sends: list[tuple[int, int]]) -> None:
+    sessions, expected = SessionHomes(5, LifetimeRules()), OrderedDict[int, int]()
+    for now, (session, home) in enumerate(sends):
+        sessions.sent(session, home, float(now))
+        expected[session] = home
+        expected.move_to_end(session)
+        if len(expected) > 5:
+            expected.popitem(last=False)
+        assert len(sessions) == len(expected) <= sessions.capacity
+    for session in range(1, 13):
+        assert sessions.home(session, float(len(sends))) == expected.get(session, 0)
+
+
+def test_nothing_is_known_after_a_lifetime_which_is_twice_the_gaps() -> None:
+    sessions = SessionHomes(5, LifetimeRules(min_seconds=1.0, max_seconds=600.0))
+    sessions.sent(1, 7, 0.0)
+    assert sessions.lifetime_seconds == 600.0
+    for turn in range(1, 200):
+        sessions.sent(1, 7, 20.0 * turn)
+    assert abs(sessions.lifetime_seconds - 40.0) < 1e-6
+    last = 20.0 * 199
+    assert sessions.home(1, last + 39.0) == 7
+    assert sessions.home(1, last + 41.0) == 0
+
+
+def test_other_bounds_hold_at_once() -> None:
+    sessions = SessionHomes(5, LifetimeRules(max_seconds=600.0))
+    sessions.sent(1, 7, 0.0)
+    sessions.configure(LifetimeRules(min_seconds=1.0, max_seconds=10.0))
+    assert sessions.home(1, 11.0) == 0
