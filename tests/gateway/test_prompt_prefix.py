@@ -118,6 +118,81 @@ def test_the_same_image_or_sound_is_the_same_prefix_and_another_is_another(part:
     assert seen("A" * size).chars < 3_000
 
 
+def test_a_mark_of_the_cache_on_an_image_does_not_make_it_another() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 2000}}
+    marked = {**image, "cache_control": {"type": "ephemeral"}}
+    assert chat(message([image, LONG])) == chat(message([marked, LONG]))
+
+
+@pytest.mark.parametrize("change", ["at the end", "longer", "within"])
+def test_a_large_image_is_told_apart_by_its_samples_and_its_length(change: str) -> None:
+    data = "".join(f"{i:08x}" for i in range(60_000))
+    other = {
+        "at the end": data[:-1] + "x",
+        "longer": data[:1000] + data,
+        "within": data[:200_000] + "y" * 9_000 + data[209_000:],
+    }[change]
+    one, two = (chat(message([{"type": "image_url", "image_url": {"url": url}}])) for url in (data, other))
+    assert one.chars == two.chars
+    assert common(one, two) == 0
+
+
+@pytest.mark.parametrize("messages", [2, 20, 300])
+@pytest.mark.parametrize("times", [1, 40, 400])
+def test_however_long_plain_texts_are_read_as_their_parts_are(messages: int, times: int) -> None:
+    """Three ways through the code: short and plain, long and plain, in parts."""
+    if messages * times > 6_000:
+        return
+    plain = [message(f"{i} {LONG}" * times, "assistant" if i % 2 else "user") for i in range(messages)]
+    parts = [message([{"type": "text", "text": each["content"]}], each["role"]) for each in plain]
+    one, other = chat(*plain), chat(*parts)
+    assert (one.hashes, one.depths, one.sizes, one.chars) == (
+        other.hashes,
+        other.depths,
+        other.sizes,
+        other.chars,
+    )
+    assert one.chars == sum(len(each["role"]) + 1 + len(each["content"]) for each in plain)
+
+
+def test_tools_that_only_a_lenient_decoder_reads_are_told_apart() -> None:
+    def with_tool(default: Any) -> Prefix:
+        return chat(message(SYSTEM, "system"), message(LONG), tools=[{"name": "rate", "default": default}])
+
+    for one, other in (("\ud800", "\ud801"), (2**70, 2**70 + 1)):
+        assert with_tool(one) == with_tool(one)
+        assert depth(with_tool(one), with_tool(other)) < len(SYSTEM) + MIN_GAP_CHARS
+
+
+def test_a_body_nested_deeply_raises_nothing() -> None:
+    nested: Any = LONG
+    for _ in range(2_000):
+        nested = [{"content": nested}]
+    found = chat(
+        message(SYSTEM, "system"),
+        message(nested),
+        {"role": "assistant", "tool_calls": nested},
+        {"role": "assistant", "arguments": nested},
+        tools=nested,
+        documents=nested,
+    )
+    assert common(found, chat(message(SYSTEM, "system"), message(LONG))) > 0
+
+
+@pytest.mark.parametrize("ids", [[1.5], [1, "a"], [-1], [1, 2**40], [1, 10**30], [None], [True], [[]], [{}]])
+def test_ids_that_are_none_count_as_nothing(ids: list[Any]) -> None:
+    assert prompt_prefix(Kind.COMPLETION, {"prompt": ids * 200}, "m") is None
+
+
+def test_many_token_ids_count_as_many_characters() -> None:
+    one, other = (
+        prompt_prefix(Kind.COMPLETION, {"prompt": list(range(count))}, "m") for count in (20_000, 90_000)
+    )
+    assert one is not None and other is not None
+    assert (one.chars, other.chars) == (80_000, 360_000)
+    assert one.hashes == other.hashes
+
+
 def test_calls_and_their_results_are_part_of_the_prompt() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "rate", "arguments": LONG}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
