@@ -96,6 +96,14 @@ def test_what_keeps_caches_apart_keeps_prefixes_apart(fields: dict[str, str]) ->
     assert chat(message(LONG), **fields) == chat(message(LONG), **fields)
 
 
+def test_what_keeps_caches_apart_counts_by_its_name() -> None:
+    names = ("cache_salt", "extra_key", "lora_path", "chat_template")
+    found = [chat(message(LONG), **{name: "a"}) for name in names]
+    assert len({one.hashes for one in found}) == len(names)
+    # SGLang takes lists as well, one for each prompt of a body.
+    assert [chat(message(LONG), **{name: ["a", "b"]}) for name in names] == found
+
+
 def test_models_have_caches_of_their_own() -> None:
     assert common(chat(message(LONG)), chat(message(LONG), model="adapter")) == 0
 

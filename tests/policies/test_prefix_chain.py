@@ -159,6 +159,11 @@ def test_a_long_message_has_a_boundary_at_its_end(before: int, length: int, afte
     assert (end in depths) or 3 * length < end
 
 
+def test_the_end_of_a_short_message_is_a_boundary_from_a_sixth_of_its_depth_on() -> None:
+    assert 7_200 in prefix_of(["s" * 6_000, "m" * 1_200, "m" * 2_000], SEED).depths
+    assert 7_199 not in prefix_of(["s" * 6_000, "m" * 1_199, "m" * 2_000], SEED).depths
+
+
 def test_a_boundary_stands_at_the_end_and_not_at_the_place_behind_it() -> None:
     assert prefix_of(["s" * 150, "u" * 400], SEED).depths == (128, 150, 278, 406, 534, 550)
     assert prefix_of(["s" * 100, "u" * 400], SEED).depths == (128, 256, 384, 500)
