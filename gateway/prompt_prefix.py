@@ -17,7 +17,6 @@ prompt, prompts that differ in tools share less than their fingerprints say. Thi
 
 from __future__ import annotations
 
-import json
 import struct
 from binascii import b2a_base64
 from operator import itemgetter
@@ -35,16 +34,8 @@ _GENERATION_FIELDS = frozenset({
     "stream",
 })  # fmt: skip
 _TEXT_FIELDS = (
-    "name",
-    "content",
-    "text",
-    "refusal",
-    "arguments",
-    "input",
-    "output",
-    "function",
-    "tool_calls",
-)
+    "name", "content", "text", "refusal", "arguments", "input", "output", "function", "tool_calls",
+)  # fmt: skip
 _JSON_FIELDS = ("arguments", "input")
 _MEDIA = frozenset({
     "image_url", "input_image", "image", "input_audio", "audio_url", "audio", "video_url", "video", "file", "input_file", "document",
@@ -65,7 +56,7 @@ def prompt_prefix(kind: Kind, fields: dict[str, Any], model: str) -> Prefix | No
     """`fields` is the body's JSON object, which stays as it is; `model` the name that the engine gets."""
     pieces: list[str] = []
     if kind is Kind.CHAT:
-        unseen_chars = _add_chat(fields, fields.get("messages"), None, pieces)
+        unseen_chars = _add_chat(fields, fields.get("messages"), pieces)
     elif kind is Kind.COMPLETION:
         unseen_chars = _add_prompt(fields.get("prompt"), pieces)
     elif kind is Kind.JSON:
@@ -107,35 +98,39 @@ def _add_other(fields: dict[str, Any], pieces: list[str]) -> int:
     if not has_items and _GENERATION_FIELDS.isdisjoint(fields):
         return 0
     system = fields.get("system") or fields.get("instructions")
-    messages = fields.get("messages")
-    if type(messages) is list and messages:
-        return _add_chat(fields, messages[0] if type(messages[0]) is list else messages, system, pieces)
-    _add_chat(fields, None, system, pieces)
-    earlier = fields.get("previous_response_id")
-    if type(earlier) is str and earlier:
-        pieces.append("previous_response_id\n" + earlier)
-    if type(items) is list and has_items:
-        return _add_messages(items, pieces)
-    if type(items) is str:
-        pieces.append("user\n" + items)
-        return 0
-    return _add_prompt(fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces)
-
-
-def _add_chat(fields: dict[str, Any], messages: Any, system: Any, pieces: list[str]) -> int:
-    """The characters that were left out because they lie below the greatest depth."""
-    unseen_chars = 0
     if system:
         pieces.append(_piece({"role": "system", "content": system}))
-    leads = bool(pieces)
+    messages = fields.get("messages")
+    if type(messages) is list and messages:
+        return _add_chat(fields, messages[0] if type(messages[0]) is list else messages, pieces)
+    if type(items) is str:
+        items = [{"role": "user", "content": items}]
+    earlier = fields.get("previous_response_id")
+    if type(earlier) is str and earlier:
+        items = [
+            {"role": "previous_response_id", "content": earlier},
+            *(items if type(items) is list else ()),
+        ]
+    unseen_chars = _add_chat(fields, items, pieces)
+    if not items:
+        unseen_chars = _add_prompt(
+            fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces
+        )
+    return unseen_chars
+
+
+def _add_chat(fields: dict[str, Any], messages: Any, pieces: list[str]) -> int:
+    """Behind a system prompt, where `pieces` has one. The characters that were left out, being below the greatest depth."""
+    has_system = bool(pieces)
+    unseen_chars = 0
     if type(messages) is list and messages:
         unseen_chars = _add_messages(messages, pieces)
         first = messages[0]
-        leads = leads or (type(first) is dict and first.get("role") in _SYSTEM_ROLES)
+        has_system = has_system or (type(first) is dict and first.get("role") in _SYSTEM_ROLES)
     for name in ("documents", "tools"):  # each goes in front of the one before
         definitions = fields.get(name)
         if definitions and type(definitions) is list:
-            pieces.insert(1 if leads else 0, f"{name}\n{_json(definitions)}")
+            pieces.insert(1 if has_system else 0, f"{name}\n{_json(definitions)}")
     return unseen_chars
 
 
@@ -211,13 +206,11 @@ def _add_samples(value: Any, samples: list[str], nesting: int) -> None:
         if chars > _SAMPLED_ABOVE_CHARS:
             last = chars - _SAMPLE_CHARS
             starts = [last * i // (_SAMPLES - 1) for i in range(_SAMPLES)]
-            samples.append(str(chars))
-            value = "".join([value[start : start + _SAMPLE_CHARS] for start in starts])
+            value = f"{chars}:" + "".join([value[start : start + _SAMPLE_CHARS] for start in starts])
         samples.append(value)
     elif nesting < _MAX_NESTING:
         if type(value) is dict:
-            # Clients move this mark to the last message, so the same image comes with and without it.
-            value = [item for name, item in value.items() if name != "cache_control"]
+            value = list(value.values())
         if type(value) is list:
             for item in value:
                 _add_samples(item, samples, nesting + 1)
@@ -246,8 +239,4 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
-        pass
-    try:  # what only the other decoder reads: halves of surrogate pairs, integers above 64 bits
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except RecursionError:
         return ""

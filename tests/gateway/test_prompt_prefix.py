@@ -1,361 +1,370 @@
-"""A body's prompt in the order in which an engine's cache sees it: what engines share is recognised, and nothing else is."""
+"""Which prompt is read out of a body, in which order, and that no body makes the reading raise."""
 
 from __future__ import annotations
 
-import json
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.emulator import chat_template
-from gateway.emulator.tokens import BLOCK_TOKENS, TOKEN_CHARACTERS, read_text
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix, session_of
-from policies.prefix_chain import MIN_GAP_CHARS, Prefix
+from policies.prefix_chain import Prefix, prefix_of, seed_of
 
-RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "prompt_blocks.json").read_text("utf-8"))
-BLOCK_CHARS = BLOCK_TOKENS * TOKEN_CHARACTERS
-SYSTEM = "You answer for the desk of loans, and for nobody else. " * 8
-LONG = "A question about loans that were taken out long ago. " * 8
-TOOLS = [{"type": "function", "function": {"name": "rate", "description": "of a loan " * 30}}]
-Message = dict[str, Any]
-
-
-def message(content: Any, role: str = "user") -> Message:
-    return {"role": role, "content": content}
+LONG = "All answers are given in one sentence, and in the language of the question. " * 8
+QUESTION = "What does a transfer abroad cost, and how many days does it take? " * 4
+IMAGE = "data:image/png;base64,iVBORw0KGgo"
+SYSTEM = {"role": "system", "content": LONG}
+USER = {"role": "user", "content": QUESTION}
+TOOL = {"type": "function", "function": {"name": "balance", "description": LONG, "parameters": {}}}
 
 
-def chat(*messages: Message, model: str = "m", **fields: Any) -> Prefix:
-    found = prompt_prefix(Kind.CHAT, {"messages": list(messages), **fields}, model)
-    assert found is not None
-    return found
+def chat(*messages: Any, **more: Any) -> Prefix:
+    prefix = prompt_prefix(Kind.CHAT, {"messages": list(messages), **more}, "m")
+    assert prefix is not None
+    return prefix
 
 
-def common(one: Prefix, other: Prefix) -> int:
-    """How many leading boundaries both have."""
-    count = 0
-    for a, b in zip(one.hashes, other.hashes, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+def other(fields: dict[str, Any]) -> Prefix:
+    prefix = prompt_prefix(Kind.JSON, fields, "m")
+    assert prefix is not None
+    return prefix
 
 
-def depth(one: Prefix, other: Prefix) -> int:
-    shared = common(one, other)
-    return one.depths[shared - 1] if shared else 0
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
 
 
-# --- the order of a chat ------------------------------------------------------------------------------------------------------
+def shared(one: Prefix, two: Prefix) -> int:
+    common = [
+        depth
+        for mine, theirs, depth in zip(one.hashes, two.hashes, one.depths, strict=False)
+        if mine == theirs
+    ]
+    return common[-1] if common else 0
 
 
-def test_a_shared_system_prompt_is_recognised_whole_wherever_it_stands() -> None:
-    first = chat(message(SYSTEM, "system"), message("one"))
-    assert depth(first, chat(message(SYSTEM, "system"), message("two " * 50))) >= len(SYSTEM)
-    assert chat(message("one"), message(SYSTEM, "system")) != first
+def test_a_chat_is_a_piece_per_message_with_its_role() -> None:
+    assert chat(SYSTEM, USER) == prefix_of([f"system\n{LONG}", f"user\n{QUESTION}"], seed_of("m"))
+    assert shared(chat(SYSTEM, USER), chat(SYSTEM, user("?"))) == len(f"system\n{LONG}")
 
 
-def test_tools_come_after_the_system_prompt_and_before_all_else() -> None:
-    with_tools = chat(message(SYSTEM, "system"), message(LONG), tools=TOOLS)
-    without = chat(message(SYSTEM, "system"), message(LONG))
-    assert len(SYSTEM) <= depth(with_tools, without) < len(SYSTEM) + MIN_GAP_CHARS
-    assert (
-        depth(with_tools, chat(message(SYSTEM, "system"), message("other"), tools=TOOLS)) > len(SYSTEM) + 200
+def test_a_role_tells_prompts_apart_from_its_message_on() -> None:
+    assert shared(chat(SYSTEM, USER), chat({**SYSTEM, "role": "developer"}, USER)) == 0
+    assert shared(chat(SYSTEM, USER), chat(SYSTEM, {**USER, "role": "assistant"})) == len(f"system\n{LONG}")
+
+
+@pytest.mark.parametrize(
+    "extra", [{"name": ""}, {"tool_calls": None}, {"tool_calls": []}, {"reasoning_content": "hm"}]
+)
+def test_a_message_with_more_members_is_read_like_a_plain_one(extra: dict[str, Any]) -> None:
+    assert chat(SYSTEM, {**USER, **extra}) == chat(SYSTEM, USER)
+
+
+def test_parts_of_text_are_read_as_their_text() -> None:
+    assert chat(SYSTEM, user([{"type": "text", "text": QUESTION}])) == chat(SYSTEM, USER)
+    assert chat(SYSTEM, user([QUESTION])) == chat(SYSTEM, USER)
+    assert chat(SYSTEM, user([{"type": "refusal", "refusal": QUESTION}])) == chat(SYSTEM, USER)
+
+
+def test_tools_stand_behind_the_system_prompt_and_before_the_rest() -> None:
+    tools = "tools\n" + orjson.dumps([TOOL]).decode()
+    assert chat(SYSTEM, USER, tools=[TOOL]) == prefix_of(
+        [f"system\n{LONG}", tools, f"user\n{QUESTION}"], seed_of("m")
+    )
+    assert chat(USER, tools=[TOOL]) == prefix_of([tools, f"user\n{QUESTION}"], seed_of("m"))
+    assert chat(SYSTEM, USER, tools=[TOOL], documents=[{"text": "d"}]) == prefix_of(
+        [f"system\n{LONG}", tools, 'documents\n[{"text":"d"}]', f"user\n{QUESTION}"], seed_of("m")
     )
 
 
-def test_a_growing_conversation_keeps_all_that_was_said() -> None:
-    turns = [message(SYSTEM, "system"), message(LONG), message(LONG[5:], "assistant"), message(LONG[9:])]
-    whole = chat(*turns)
-    for count in range(1, 4):
-        part = chat(*turns[:count])
-        assert whole.hashes[: len(part.hashes)] == part.hashes
+def test_calls_and_their_results_count() -> None:
+    def after(name: str, arguments: Any, result: Any) -> Prefix:
+        call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+        return chat(
+            SYSTEM,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": result},
+            USER,
+        )
+
+    first = after("balance", '{"account": 1}', "12.50")
+    assert first == after("balance", '{"account": 1}', [{"type": "text", "text": "12.50"}])
+    for changed in (
+        after("limit", '{"account": 1}', "12.50"),
+        after("balance", '{"account": 2}', "12.50"),
+        after("balance", {"account": 2}, "12.50"),
+        after("balance", '{"account": 1}', "12.51"),
+    ):
+        assert shared(first, changed) == len(f"system\n{LONG}")
 
 
-@pytest.mark.parametrize("role", ["assistant", "tool", "developer"])
-def test_another_role_is_another_prefix(role: str) -> None:
-    assert common(chat(message(LONG)), chat(message(LONG, role))) == 0
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": IMAGE + "A"}},
+            {"type": "image_url", "image_url": {"url": IMAGE + "B"}},
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": IMAGE}},
+            {"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}},
+        ),
+        (
+            {"type": "input_image", "image_url": IMAGE + "A"},
+            {"type": "input_image", "image_url": IMAGE + "B"},
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "AA=="}},
+            {"type": "input_audio", "input_audio": {"data": "AB=="}},
+        ),
+        (
+            {"type": "image", "source": {"type": "url", "url": "a"}},
+            {"type": "image", "source": {"type": "url", "url": "b"}},
+        ),
+        ({"type": "video_url", "video_url": {"url": "a"}}, {"type": "video_url", "video_url": {"url": "b"}}),
+    ],
+)
+def test_an_image_or_a_sound_is_known_by_its_content(one: dict[str, Any], two: dict[str, Any]) -> None:
+    same, different = (chat(user([part, {"type": "text", "text": QUESTION}])) for part in (one, two))
+    assert same == chat(user([dict(one), {"type": "text", "text": QUESTION}]))
+    assert same.chars == different.chars == len("user\n") + 1024 + 1 + len(QUESTION)
+    assert shared(same, different) == 0
 
 
-def test_text_in_parts_is_the_text() -> None:
-    parts = message([{"type": "text", "text": LONG}])
-    assert chat(parts).hashes == chat(message(LONG)).hashes
+def test_a_large_image_is_read_in_samples_and_its_length() -> None:
+    def with_data(data: str) -> Prefix:
+        return chat(user([{"type": "image_url", "image_url": {"url": data}}]))
+
+    assert shared(with_data("A" * 100_000), with_data("A" * 100_001)) == 0
+    data = "".join(f"{i:08x}" for i in range(250_000))
+    assert with_data(data) == with_data(str(data))
+    for changed in (
+        data + "0",
+        "1" + data[1:],
+        data[:-1] + "x",
+        data[:1_000_000] + "y" * 40_000 + data[1_040_000:],
+    ):
+        assert shared(with_data(data), with_data(changed)) == 0
+
+
+@pytest.mark.parametrize("field", ["cache_salt", "extra_key", "lora_path", "chat_template"])
+def test_what_keeps_caches_apart_keeps_prefixes_apart(field: str) -> None:
+    plain, salted = chat(SYSTEM, USER), chat(SYSTEM, USER, **{field: "a"})
+    assert salted == chat(SYSTEM, USER, **{field: ["a"]})
+    for one, two in ((plain, salted), (salted, chat(SYSTEM, USER, **{field: "b"}))):
+        assert not set(one.hashes) & set(two.hashes)
+    assert chat(SYSTEM, USER, **{field: None}) == chat(SYSTEM, USER, **{field: ""}) == plain
+
+
+def test_another_model_is_another_prefix() -> None:
+    fields = {"messages": [SYSTEM, USER]}
+    one, two = prompt_prefix(Kind.CHAT, fields, "m"), prompt_prefix(Kind.CHAT, fields, "m:adapter")
+    assert one is not None and two is not None
+    assert not set(one.hashes) & set(two.hashes)
+    assert chat(SYSTEM, USER, cache_salt="a").hashes != chat(SYSTEM, USER, extra_key="a").hashes
+
+
+@pytest.mark.parametrize("messages", [2, 20, 700])
+def test_a_chat_of_any_length_is_the_same_with_and_without_parts(messages: int) -> None:
+    plain = [{"role": "user" if i % 2 else "assistant", "content": f"{i} {LONG}"} for i in range(messages)]
+    parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in plain]
+    assert chat(*plain) == chat(*parts)
+
+
+def test_one_very_long_message_is_counted_whole() -> None:
+    text = LONG * 1000
+    assert chat(user(text), user(text)).chars == 2 * (5 + len(text))
+    assert chat(user(text), user(text)) == chat(user([text]), user([text]))
+
+
+def test_a_completion_is_its_text() -> None:
+    def complete(prompt: Any) -> Prefix | None:
+        return prompt_prefix(Kind.COMPLETION, {"prompt": prompt}, "m")
+
+    assert complete(LONG) == complete([LONG, QUESTION]) == prefix_of([LONG], seed_of("m"))
+    assert complete([]) is complete("") is complete([{"a": 1}]) is complete(None) is None
+
+
+def test_token_ids_are_four_characters_each() -> None:
+    def complete(prompt: Any) -> Prefix:
+        prefix = prompt_prefix(Kind.COMPLETION, {"prompt": prompt}, "m")
+        assert prefix is not None
+        return prefix
+
+    ids = [i * 37 % 150_000 for i in range(3000)]
+    whole = complete(ids)
+    assert whole.chars == 12_000
+    assert whole == complete([ids, [1, 2]])
+    assert shared(whole, complete(ids[:1000])) == shared(whole, complete(ids[:1000] + [7] * 500))
+    assert 0.8 * 4000 < shared(whole, complete(ids[:1000])) <= 4000
+    assert complete(ids * 100).chars == 1_200_000
+    assert complete(ids * 100)[:2] == complete(ids * 7)[:2]
+
+
+@pytest.mark.parametrize("ids", [[1.5] * 200, [1, "a"] * 200, [-1] * 200, [2**40] * 200, [None] * 200])
+def test_ids_that_are_none_count_as_nothing(ids: list[Any]) -> None:
+    assert prompt_prefix(Kind.COMPLETION, {"prompt": ids}, "m") is None
+
+
+def test_responses_begin_with_their_instructions() -> None:
+    first = other({"instructions": LONG, "input": QUESTION, "tools": [TOOL]})
+    tools = "tools\n" + orjson.dumps([TOOL]).decode()
+    assert first == prefix_of([f"system\n{LONG}", tools, f"user\n{QUESTION}"], seed_of("m"))
+    assert first == other({"instructions": LONG, "input": [USER], "tools": [TOOL]})
+    assert other({"input": [SYSTEM, USER], "tools": [TOOL]}) == first
+    later = other({
+        "instructions": LONG,
+        "input": [
+            USER,
+            {"type": "function_call", "call_id": "1", "name": "balance", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "12.50"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": QUESTION}]},
+        ],
+        "tools": [TOOL],
+    })  # fmt: skip
+    assert shared(first, later) == first.depths[-1]
+    assert later.chars == first.chars + len(
+        "function_call\nbalance\n{}function_call_output\n12.50assistant\n" + QUESTION
+    )
+
+
+def test_a_response_that_goes_on_from_another_shares_its_instructions_alone() -> None:
+    one, two = (
+        other({"instructions": LONG, "previous_response_id": name, "input": QUESTION})
+        for name in ("resp_1", "resp_2")
+    )
+    assert shared(one, two) == len(f"system\n{LONG}")
+    assert other({"previous_response_id": "resp_1", "input": [USER]}).hashes
+
+
+def test_messages_begin_with_their_system_prompt() -> None:
+    plain = other({"system": LONG, "messages": [USER], "max_tokens": 10})
+    assert plain == chat(SYSTEM, USER)
+    assert plain == other({"system": [{"type": "text", "text": LONG}], "messages": [USER], "max_tokens": 10})
+
+    def after(result: Any, argument: int = 1) -> Prefix:
+        use = {"type": "tool_use", "id": "1", "name": "balance", "input": {"account": argument}}
+        outcome = {"type": "tool_result", "tool_use_id": "1", "content": result}
+        turns = [USER, {"role": "assistant", "content": [use]}, user([outcome])]
+        return other({"system": LONG, "messages": turns, "max_tokens": 10})
+
+    assert after("12.50 " * 100) == after([{"type": "text", "text": "12.50 " * 100}])
+    assert shared(after("12.50 " * 100), after("13.50 " * 100)) == shared(
+        after("12.50 " * 100, 2), after("12.50 " * 100)
+    )
+
+
+def test_engines_own_forms_are_read_too() -> None:
+    assert other({"text": LONG, "sampling_params": {}}) == prefix_of([LONG], seed_of("m"))
+    assert other({"input_ids": [[5] * 400], "sampling_params": {}}).chars == 1600
+    assert other({"messages": [SYSTEM, USER], "stream": False}) == chat(SYSTEM, USER)
+    assert other({"messages": [[SYSTEM, USER], [USER]], "max_tokens": 1}) == chat(SYSTEM, USER)
+    assert other({"system": LONG, "prompt": QUESTION, "stream": True}).depths[-1] >= len(LONG)
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"cache_salt": "s"}, {"extra_key": "k"}, {"lora_path": "l"}, {"chat_template": "t"}],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_what_keeps_caches_apart_keeps_prefixes_apart(fields: dict[str, str]) -> None:
-    assert common(chat(message(LONG)), chat(message(LONG), **fields)) == 0
-    assert chat(message(LONG), **fields) == chat(message(LONG), **fields)
-
-
-def test_what_keeps_caches_apart_counts_by_its_name() -> None:
-    names = ("cache_salt", "extra_key", "lora_path", "chat_template")
-    found = [chat(message(LONG), **{name: "a"}) for name in names]
-    assert len({one.hashes for one in found}) == len(names)
-    # SGLang takes lists as well, one for each prompt of a body.
-    assert [chat(message(LONG), **{name: ["a", "b"]}) for name in names] == found
-
-
-def test_models_have_caches_of_their_own() -> None:
-    assert common(chat(message(LONG)), chat(message(LONG), model="adapter")) == 0
-
-
-@pytest.mark.parametrize(
-    "part",
     [
-        lambda data: {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data}},
-        lambda data: {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}},
-        lambda data: {"type": "input_image", "image_url": "https://images.test/" + data},
+        {"input": LONG},
+        {"input": [LONG, QUESTION], "encoding_format": "float"},
+        {"input": [1] * 500},
+        {"messages": [SYSTEM, USER]},
+        {"query": LONG, "documents": [LONG]},
+        {"prompt": LONG},
+        {"text": LONG},
+        {},
     ],
 )
-@pytest.mark.parametrize("size", [20, 500_000])
-def test_the_same_image_or_sound_is_the_same_prefix_and_another_is_another(part: Any, size: int) -> None:
-    def seen(data: str) -> Prefix:
-        return chat(message([part(data), {"type": "text", "text": LONG}]))
-
-    assert seen("A" * size) == seen("A" * size)
-    assert common(seen("A" * size), seen("B" * size)) == 0
-    assert seen("A" * size).chars < 3_000
+def test_embeddings_scores_and_token_counts_have_no_prefix(fields: dict[str, Any]) -> None:
+    assert prompt_prefix(Kind.JSON, fields, "m") is None
 
 
-def test_a_mark_of_the_cache_on_an_image_does_not_make_it_another() -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 2000}}
-    marked = {**image, "cache_control": {"type": "ephemeral"}}
-    assert chat(message([image, LONG])) == chat(message([marked, LONG]))
+def test_what_is_short_or_no_json_call_has_none() -> None:
+    assert prompt_prefix(Kind.CHAT, {"messages": [user("hello")]}, "m") is None
+    assert prompt_prefix(Kind.FORM, {"messages": [SYSTEM]}, "m") is None
+    assert prompt_prefix(Kind.OTHER, {"messages": [SYSTEM]}, "m") is None
 
 
-@pytest.mark.parametrize("change", ["at the end", "longer", "within"])
-def test_a_large_image_is_told_apart_by_its_samples_and_its_length(change: str) -> None:
-    data = "".join(f"{i:08x}" for i in range(60_000))
-    other = {
-        "at the end": data[:-1] + "x",
-        "longer": data[:1000] + data,
-        "within": data[:200_000] + "y" * 9_000 + data[209_000:],
-    }[change]
-    one, two = (chat(message([{"type": "image_url", "image_url": {"url": url}}])) for url in (data, other))
-    assert one.chars == two.chars
-    assert common(one, two) == 0
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=9)
+    | st.just(LONG)
+    | st.just("\ud800" * 200),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "role",
+                    "content",
+                    "type",
+                    "text",
+                    "tool_calls",
+                    "function",
+                    "arguments",
+                    "image_url",
+                    "url",
+                    "input",
+                    "name",
+                ]
+            )
+            | st.text(max_size=3),
+            inner | st.sampled_from(["image_url", "tool_use", "system", "text", "input_audio"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        [
+            "messages",
+            "prompt",
+            "input",
+            "instructions",
+            "system",
+            "tools",
+            "documents",
+            "cache_salt",
+            "extra_key",
+            "text",
+            "stream",
+            "previous_response_id",
+            "input_ids",
+            "session_id",
+            "prompt_cache_key",
+        ]
+    ),
+    JSON,
+    max_size=6,
+)
 
 
-@pytest.mark.parametrize("messages", [2, 20, 300])
-@pytest.mark.parametrize("times", [1, 40, 400])
-def test_however_long_plain_texts_are_read_as_their_parts_are(messages: int, times: int) -> None:
-    """Three ways through the code: short and plain, long and plain, in parts."""
-    if messages * times > 6_000:
-        return
-    plain = [message(f"{i} {LONG}" * times, "assistant" if i % 2 else "user") for i in range(messages)]
-    parts = [message([{"type": "text", "text": each["content"]}], each["role"]) for each in plain]
-    one, other = chat(*plain), chat(*parts)
-    assert (one.hashes, one.depths, one.sizes, one.chars) == (
-        other.hashes,
-        other.depths,
-        other.sizes,
-        other.chars,
-    )
-    assert one.chars == sum(len(each["role"]) + 1 + len(each["content"]) for each in plain)
-
-
-def test_tools_that_only_a_lenient_decoder_reads_are_told_apart() -> None:
-    def with_tool(default: Any) -> Prefix:
-        return chat(message(SYSTEM, "system"), message(LONG), tools=[{"name": "rate", "default": default}])
-
-    for one, other in (("\ud800", "\ud801"), (2**70, 2**70 + 1)):
-        assert with_tool(one) == with_tool(one)
-        assert depth(with_tool(one), with_tool(other)) < len(SYSTEM) + MIN_GAP_CHARS
+@given(st.sampled_from(Kind), FIELDS)
+def test_no_shape_raises(kind: Kind, fields: dict[str, Any]) -> None:
+    before = repr(fields)
+    prefix = prompt_prefix(kind, fields, "m")
+    assert prefix is None or len(prefix.hashes) == len(prefix.depths) > 0
+    assert len(session_of(fields)) <= 256
+    assert repr(fields) == before
 
 
 def test_a_body_nested_deeply_raises_nothing() -> None:
     nested: Any = LONG
-    for _ in range(2_000):
+    for _ in range(600):
         nested = [{"content": nested}]
-    found = chat(
-        message(SYSTEM, "system"),
-        message(nested),
-        {"role": "assistant", "tool_calls": nested},
-        {"role": "assistant", "arguments": nested},
-        tools=nested,
-        documents=nested,
-    )
-    assert common(found, chat(message(SYSTEM, "system"), message(LONG))) > 0
+    assert chat(SYSTEM, user(nested), {"role": "assistant", "tool_calls": nested}, tools=nested).hashes
 
 
-@pytest.mark.parametrize("ids", [[1.5], [1, "a"], [-1], [1, 2**40], [1, 10**30], [None], [True], [[]], [{}]])
-def test_ids_that_are_none_count_as_nothing(ids: list[Any]) -> None:
-    assert prompt_prefix(Kind.COMPLETION, {"prompt": ids * 200}, "m") is None
-
-
-def test_many_token_ids_count_as_many_characters() -> None:
-    one, other = (
-        prompt_prefix(Kind.COMPLETION, {"prompt": list(range(count))}, "m") for count in (20_000, 90_000)
-    )
-    assert one is not None and other is not None
-    assert (one.chars, other.chars) == (80_000, 360_000)
-    assert one.hashes == other.hashes
-
-
-def test_calls_and_their_results_are_part_of_the_prompt() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "rate", "arguments": LONG}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-    one = chat(message(LONG), asked, {"role": "tool", "tool_call_id": "1", "content": LONG})
-    other = chat(message(LONG), asked, {"role": "tool", "tool_call_id": "1", "content": "nothing"})
-    assert depth(one, other) >= 1.5 * len(LONG)
-    assert len(one.hashes) > common(one, other)
-
-
-# --- other bodies -------------------------------------------------------------------------------------------------------------
-
-
-def test_completions_by_text_by_token_ids_and_the_first_of_several() -> None:
-    text = prompt_prefix(Kind.COMPLETION, {"prompt": LONG}, "m")
-    assert text is not None and text == prompt_prefix(Kind.COMPLETION, {"prompt": [LONG, "other"]}, "m")
-    ids = prompt_prefix(Kind.COMPLETION, {"prompt": list(range(400))}, "m")
-    more = prompt_prefix(Kind.COMPLETION, {"prompt": [*range(400), 7, 8]}, "m")
-    assert ids is not None and more is not None
-    assert ids.chars == 1600 and common(ids, more) >= len(ids.hashes) - 1
-    assert prompt_prefix(Kind.COMPLETION, {"prompt": [list(range(400)), [1]]}, "m") == ids
-
-
-def test_responses_and_messages_have_their_system_prompt_first() -> None:
-    for fields in (
-        {"instructions": SYSTEM, "input": "one"},
-        {"instructions": SYSTEM, "input": [message("one")]},
-        {"system": SYSTEM, "messages": [message("one")], "max_tokens": 5},
-    ):
-        one = prompt_prefix(Kind.JSON, fields, "m")
-        changed = {name: "two" if value == "one" else value for name, value in fields.items()}
-        other = prompt_prefix(Kind.JSON, changed, "m")
-        assert one is not None and other is not None
-        assert depth(one, other) >= len(SYSTEM)
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        (Kind.JSON, {"input": LONG}),
-        (Kind.JSON, {"input": [LONG, LONG]}),
-        (Kind.JSON, {"query": LONG, "documents": [LONG]}),
-        (Kind.FORM, {"prompt": LONG}),
-        (Kind.OTHER, {"messages": [message(LONG)]}),
-        (Kind.CHAT, {"messages": [message("short")]}),
-        (Kind.CHAT, {}),
-    ],
-)
-def test_nothing_is_looked_for_where_nothing_is_cached(kind: Kind, fields: dict[str, Any]) -> None:
-    found = prompt_prefix(kind, fields, "m")
-    assert found is None or not found.hashes
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=200),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
-NAMES = st.sampled_from(
-    ["messages", "tools", "prompt", "input", "system", "instructions", "content", "role", "type", "image_url", "text",
-     "tool_calls", "function", "arguments", "cache_salt", "stream", "documents", "url", "input_audio", "data"]
-)  # fmt: skip
-BODIES = st.recursive(
-    JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5), max_leaves=20
-)
-
-
-@given(st.sampled_from(Kind), st.dictionaries(NAMES, BODIES, max_size=6))
-def test_no_shape_of_a_body_raises(kind: Kind, fields: dict[str, Any]) -> None:
-    before = repr(fields)
-    found = prompt_prefix(kind, fields, "m")
-    assert repr(fields) == before
-    assert found is None or len(found.hashes) == len(found.depths)
-
-
-@pytest.mark.parametrize(
-    ("fields", "session"),
-    [
-        ({"session_id": "a", "prompt_cache_key": "b"}, "a"),
-        ({"prompt_cache_key": "b"}, "b"),
-        ({"session_id": ""}, ""),
-        ({"session_id": 7, "prompt_cache_key": "b"}, "b"),
-        ({"session_id": "x" * 257}, ""),
-        ({}, ""),
-    ],
-)
-def test_a_body_names_its_session(fields: dict[str, Any], session: str) -> None:
-    assert session_of(fields) == session
-
-
-# --- against engines ----------------------------------------------------------------------------------------------------------
-
-WORDS = st.lists(st.sampled_from(["loan ", "rate ", "client ", "of the bank "]), max_size=120).map("".join)
-CHATS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), min_size=1, max_size=5)
-
-
-@given(WORDS, CHATS, CHATS)
-def test_no_more_is_recognised_than_the_engine_shares_and_nearly_all_of_it_is(
-    system: str, one: list[tuple[str, str]], other: list[tuple[str, str]]
-) -> None:
-    bodies = [
-        [message(system, "system"), *(message(text, role) for role, text in messages)]
-        for messages in (one, other)
-    ]
-    prompts = [read_text(chat_template.render(messages, [])) for messages in bodies]
-    blocks = 0
-    for a, b in zip(prompts[0].block_hashes, prompts[1].block_hashes, strict=False):
-        if a != b:
-            break
-        blocks += 1
-    engine = blocks * BLOCK_CHARS
-    found = [prompt_prefix(Kind.CHAT, {"messages": messages}, "m") for messages in bodies]
-    recognised = depth(found[0], found[1]) if found[0] and found[1] else 0
-    # The engine's template writes marks around each role, and the gateway a line.
-    marks = 16 * (max(len(one), len(other)) + 1)
-    assert recognised <= engine + BLOCK_CHARS + marks
-    assert recognised >= 0.8 * engine - max(MIN_GAP_CHARS, BLOCK_CHARS) - marks
-
-
-def shared_blocks(one: dict[str, Any], other: dict[str, Any]) -> int:
-    count = 0
-    while (
-        one["blocks"][8 * count :][:8] and one["blocks"][8 * count :][:8] == other["blocks"][8 * count :][:8]
-    ):
-        count += 1
-    return count
-
-
-def recorded_pairs() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return list(combinations(RECORDED["prompts"], 2))
-
-
-def test_the_chain_equals_the_engines_block_order_on_recorded_prompts() -> None:
-    """What a real tokenizer's blocks share, in tokens, is what the chain says, within a fifth and two blocks."""
-    pairs = recorded_pairs()
-    assert len(pairs) == 78
-    for one, other in pairs:
-        blocks = shared_blocks(one, other)
-        chains = [prompt_prefix(Kind.CHAT, {"messages": each["messages"]}, "m") for each in (one, other)]
-        assert chains[0] is not None and chains[1] is not None
-        boundaries = common(chains[0], chains[1])
-        share = chains[0].sizes[boundaries - 1] / chains[0].size if boundaries else 0.0
-        recognised, shared = share * one["tokens"], blocks * BLOCK_TOKENS
-        assert recognised >= 0.8 * shared - 2 * BLOCK_TOKENS
-        # Where Chinese follows English this tokenizer, which takes three tokens to a Chinese character, has fewer of its tokens before.
-        most = 1.1 if chains[0].size < 1.2 * chains[0].chars else 2.8
-        assert recognised <= most * shared + 2 * BLOCK_TOKENS
-
-
-def test_of_recorded_prompts_the_deeper_chain_shares_more_of_the_engines_blocks() -> None:
-    for one in RECORDED["prompts"]:
-        chain = chat(*one["messages"])
-        found = [
-            (depth(chain, chat(*other["messages"])), shared_blocks(one, other))
-            for other in RECORDED["prompts"]
-            if other is not one
-        ]
-        by_depth = sorted(found)
-        assert [blocks for _, blocks in by_depth] == sorted(blocks for _, blocks in found)
+def test_the_session_is_the_one_that_the_body_names() -> None:
+    assert session_of({"session_id": "a", "prompt_cache_key": "b"}) == "a"
+    assert session_of({"prompt_cache_key": "b"}) == "b"
+    assert session_of({"session_id": "", "prompt_cache_key": "b"}) == "b"
+    assert session_of({"session_id": 7}) == session_of({"session_id": "x" * 257}) == session_of({}) == ""
+    assert session_of({"session_id": "x" * 256}) == "x" * 256
