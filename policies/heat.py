@@ -4,7 +4,7 @@ Decides, from how often a beginning of the prompt was seen in the window (`routi
     hot where seen >= `min_hits`, or seen >= `COOL_SHARE` * `min_hits` by one that was hot before (hysteresis)
 A request is hot where its session is, or where its longest hot beginning is at least `MIN_SHARE` of its prompt: a system prompt of 200 tokens before a
 document of 10,000 that nobody asked for before saves nothing, and its request holds a slot as long as any cold one.
-Counted are not all beginnings but one in each doubling of the depth (`counted`): the ends of blocks of the chain nearest above 128, 256, 512 ... characters. What is
+Counted are not all beginnings but one in each doubling of the depth (`counted`): the ends of blocks of the chain nearest above 256, 512, 1,024 ... characters. What is
 shared to some depth is so recognised within half of it, and a prompt of 64 Ki characters costs ten counts.
 Source of the terms: reuse of a cached beginning `reuse_cache_min_hits` times, in the field.
 Settings: `min_hits` (1..200, default 5), `window_seconds` (1..86400, default 300).

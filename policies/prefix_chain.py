@@ -6,11 +6,11 @@ boundary before (UTF-8), with that boundary's hash as the seed (xxh3, so every p
 has ended counts for what follows the end, not for the hash at the end.
 
 Where a boundary stands depends on the text before it alone. With `b` the boundary before (0 at first), it stands at the first depth `d` that is
-- the end of a piece with d - b >= max(128, d / 6), or
-- the end of a piece that is itself max(128, d / 3) long: a system prompt, a document; or
-- any place with d - b >= max(128, d / 5), so that no gap is wider.
+- the end of a piece with d - b >= max(256, d / 6), or
+- the end of a piece that is itself max(256, d / 3) long: a system prompt, a document; or
+- any place with d - b >= max(256, d / 5), so that no gap is wider.
 Because ends need less distance than other places, a conversation of messages below a twenty-fourth of its depth has boundaries at ends only.
-Of n characters that two prompts share, the deepest boundary of both is above n - max(128, n / 5). At equal seeds the converse holds
+Of n characters that two prompts share, the deepest boundary of both is above n - max(256, n / 5). At equal seeds the converse holds
 too, but for a collision of 64 bits.
 
 Bounds: no boundary is deeper than 65,536 characters, and there are at most 39; some 30 at that depth unless every message is a third of all
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-MIN_GAP_CHARS = 128
+MIN_GAP_CHARS = 256
 MAX_DEPTH_CHARS = 65_536
 _END = "\x1e"
 _NO_END = "\x1f"

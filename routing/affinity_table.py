@@ -16,6 +16,8 @@ from routing.homes import Home
 from routing.hot_prefixes import HotPrefix, HotPrefixes, Sent
 
 STEP = 0.05
+REFRESH_SECONDS = 0.5
+"""A hot prefix that goes where it went last is not written down anew for so long."""
 _SHOWN_PREFIXES = 20
 
 
@@ -58,8 +60,12 @@ class AffinityTable:
     def sent(self, hashes: Sequence[int], hot: int, home: Home, now: float) -> None:
         """A request goes to `home`; the first `hot` of its prefixes are hot."""
         number, written = home.number, home.written
-        get, cold = self.hot.get, self.cold
+        get, at, cold = self.hot.get, self.hot.at, self.cold
+        lately = now - REFRESH_SECONDS
         for count, fingerprint in enumerate(hashes, 1):
+            found = at(fingerprint)
+            if found is not None and found.used_at > lately and found.homes[-1][0] == number:
+                continue  # what is asked for all the time needs no word of each time
             found = get(fingerprint, now)
             if found is not None:
                 found.use(number, written, now)

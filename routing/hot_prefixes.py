@@ -20,7 +20,7 @@ Sent = tuple[int, int]
 
 
 class HotPrefix:
-    """`homes`: numbers of `routing.homes`, each with its `written` at the last use there, the latest last. `uses` count since it became hot."""
+    """`homes`: numbers of `routing.homes`, each with its `written` at the last use there, the latest last. `uses` count since it became hot, several within half a second as one."""
 
     __slots__ = ("fingerprint", "homes", "used_at", "uses")
 
@@ -70,6 +70,11 @@ class HotPrefixes:
     def collided(self) -> int:
         """In the second level."""
         return len(self._second)
+
+    def at(self, fingerprint: int) -> HotPrefix | None:
+        """In the first level, expired or not."""
+        found = self._slots[fingerprint & self._mask]
+        return found if found is not None and found.fingerprint == fingerprint else None
 
     def get(self, fingerprint: int, now: float) -> HotPrefix | None:
         index = fingerprint & self._mask
