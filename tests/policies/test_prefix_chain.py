@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.prefix_chain import MAX_DEPTH_CHARS, MIN_GAP_CHARS, Prefix, prefix_of, seed_of
 
-MOST_BOUNDARIES = 39
+MOST_BOUNDARIES = 35
 TEXTS = st.one_of(
     st.text(max_size=40),
     st.builds(
@@ -40,9 +40,9 @@ def rule(pieces: list[str]) -> tuple[int, ...]:
             gap = at - (found[-1] if found else 0)
             is_end = at == depth + len(piece)
             if (
-                gap >= max(128, at / 5)
-                or (is_end and gap >= max(128, at / 6))
-                or (is_end and len(piece) >= max(128, at / 3))
+                gap >= max(256, at / 5)
+                or (is_end and gap >= max(256, at / 6))
+                or (is_end and len(piece) >= max(256, at / 3))
             ):
                 found.append(at)
         depth += len(piece)
@@ -127,7 +127,7 @@ def test_there_are_few_boundaries_and_none_is_deep(sizes: list[int]) -> None:
 
 
 WORST_ENDS = (
-    129, 258, 387, 581, 910, 1424, 2226, 3480, 5439, 8500, 13283, 20756, 32433, 50679, 90_000,
+    257, 514, 771, 1157, 1810, 2830, 4424, 6914, 10805, 16885, 26385, 41229, 64423, 90_000,
 )  # fmt: skip
 """Each message a third of all before it and more, and ending right behind a place: found by search over all depths."""
 
@@ -138,11 +138,11 @@ def test_the_worst_conversation_reaches_the_bound() -> None:
 
 
 @pytest.mark.parametrize("message_chars", [20, 150, 400, 1500, 6000, 70_000])
-def test_conversations_of_even_messages_have_some_thirty(message_chars: int) -> None:
+def test_conversations_of_even_messages_have_some_twenty_five(message_chars: int) -> None:
     prefix = prefix_of(
         [words(500), *(words(message_chars, seed) for seed in range(66_000 // message_chars + 1))], 0
     )
-    assert 25 <= len(prefix.hashes) <= 33
+    assert 22 <= len(prefix.hashes) <= 28
     assert prefix.depths[-1] > 0.8 * MAX_DEPTH_CHARS
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_hashed_below_the_greatest_depth() -> None:
     assert MAX_DEPTH_CHARS * 0.8 < one.depths[-1] <= MAX_DEPTH_CHARS
 
 
-@pytest.mark.parametrize("chars", [128, 300, 641, 5000, 65_536])
+@pytest.mark.parametrize("chars", [256, 300, 641, 5000, 65_536])
 def test_a_system_prompt_ends_in_a_boundary(chars: int) -> None:
     system = words(chars)
     one, other = (prefix_of([system, question * 400], 0) for question in ("why? ", "when? "))
@@ -193,17 +193,17 @@ def test_small_messages_far_down_have_boundaries_at_ends_only() -> None:
 
 def test_the_end_of_a_message_tells_prompts_apart_only_behind_it() -> None:
     text = words(600)
-    ended, went_on = prefix_of([text[:128], text[128:]], 0), prefix_of([text], 0)
-    assert recognised(ended, went_on) == 128
+    ended, went_on = prefix_of([text[:256], text[256:]], 0), prefix_of([text], 0)
+    assert recognised(ended, went_on) == 256
     assert not set(ended.hashes[1:]) & set(went_on.hashes[1:])
 
 
 @pytest.mark.parametrize("mark", ["\x1e", "\x1f", "\n", "\x00"])
 def test_a_text_cannot_pretend_to_be_two_messages(mark: str) -> None:
-    head, question, answer = words(640), "x" * 50, "y" * 80
+    head, question, answer = words(2000), "x" * 150, "y" * 280
     one, two = prefix_of([head, question + mark + answer], 0), prefix_of([head, question, answer], 0)
-    assert (one.depths[-2:], two.depths[-2:]) == ((640, 771), (640, 770))
-    assert recognised(one, two) == 640
+    assert (one.depths[-2:], two.depths[-2:]) == ((2000, 2431), (2000, 2430))
+    assert recognised(one, two) == 2000
 
 
 def test_a_beginning_in_english_has_one_name_whatever_language_follows() -> None:
@@ -220,18 +220,18 @@ def test_depths_are_characters_in_every_script() -> None:
 def test_names_are_the_same_on_every_machine() -> None:
     assert seed_of("m", "", "k") == 7_917_269_574_977_897_943
     assert prefix_of(
-        ["system\n" + "Be brief. " * 20, "user\n" + "请查询😀\ud800" * 40], seed_of("m")
+        ["system\n" + "Be brief. " * 40, "user\n" + "请查询😀\ud800" * 80], seed_of("m")
     ) == Prefix(
         hashes=(
-            14_744_144_091_004_329_621,
-            10_335_167_575_583_838_905,
-            6_088_642_032_122_763_919,
-            3_766_770_267_068_153_460,
+            5_085_039_956_640_052_307,
+            15_181_056_255_250_072_443,
+            17_563_204_570_360_063_526,
+            7_487_266_981_572_562_548,
         ),
-        depths=(128, 207, 335, 412),
-        chars=412,
-        sizes=(128, 207, 605, 852),
-        size=852,
+        depths=(256, 407, 663, 812),
+        chars=812,
+        sizes=(256, 407, 1215, 1692),
+        size=1692,
     )
 
 
@@ -263,5 +263,5 @@ def test_the_names_in_a_seed_count_in_their_order() -> None:
 
 def test_a_short_prompt_has_no_boundary() -> None:
     assert prefix_of([], 1) == ((), (), 0, (), 0)
-    assert prefix_of(["x" * 100, "x" * 27], 1) == ((), (), 127, (), 127)
-    assert prefix_of(["x" * 100, "x" * 28], 1).depths == (128,)
+    assert prefix_of(["x" * 200, "x" * 55], 1) == ((), (), 255, (), 255)
+    assert prefix_of(["x" * 200, "x" * 56], 1).depths == (256,)
