@@ -151,7 +151,8 @@ class PlacementSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinitySettings:
-    """Sends a request where the KV cache holds the beginning of its prompt. `enabled` false looks into no prompt, and every request is cold."""
+    """Sends a request where the KV cache holds the beginning of its prompt. `enabled` false looks into no prompt, and every request is cold; so it is behind a
+    single backend without a window, where there is nothing to choose and no slot to share out."""
 
     enabled: bool = True
     max_prefixes: int = bounded(131_072, 64, 10_000_000)

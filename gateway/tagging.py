@@ -61,7 +61,7 @@ class Tagging:
         self.tenants = Tenants(settings.tenants, settings.anonymous)
         self._rules = business_rules(settings.business_types, settings.classifier)
         self._aliases = settings.aliases
-        self._looks_for_prefixes = settings.affinity.enabled
+        self._looks_for_prefixes = settings.affinity.enabled and _is_shared(settings)
         self._classifies = bool(settings.business_types)
         self._sample = settings.classifier.agreement_sample
         self._sampled = 0.0
@@ -152,6 +152,12 @@ class Tagging:
         if said is None and rules.classifier is not None:
             said = rules.classifier.classify(text or system)
         return source, said
+
+
+def _is_shared(settings: Settings) -> bool:
+    """Whether there is a backend to choose or a slot to share out; behind one backend without a window what a cache holds changes nothing."""
+    [first, *others] = settings.pools
+    return bool(others) or len(first.backends) > 1 or first.window is not None
 
 
 def _terms(client: Client, business: BusinessType) -> _Terms:

@@ -49,8 +49,8 @@ def backlog_began(drain: Drain, now: float, rules: DrainRules) -> Drain:
     return drain._replace(at=max(now, drain.at))
 
 
-def finished(drain: Drain, now: float, cost: float, rules: DrainRules) -> Drain:
-    """One request ended while others waited. Without a `backlog_began` before it only its time is noted."""
+def finished(drain: Drain, now: float, cost: float, rules: DrainRules, count: int = 1) -> Drain:
+    """One request ended while others waited, or some did of this `cost` together. Without a `backlog_began` before it only its time is noted."""
     total, requests, seconds, at, samples = drain
     if at == -inf:
         return Drain(at=now)
@@ -61,7 +61,7 @@ def finished(drain: Drain, now: float, cost: float, rules: DrainRules) -> Drain:
         requests *= kept
         seconds = seconds * kept + constant * (1.0 - kept)
         at = now
-    return Drain(total + cost, requests + 1.0, seconds, at, samples + 1)
+    return Drain(total + cost, requests + count, seconds, at, samples + count)
 
 
 def cost_per_second(drain: Drain, now: float, rules: DrainRules) -> float | None:

@@ -23,6 +23,7 @@ window that starts beyond the engine's batch knows no level without a queue, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log10, sqrt
 from typing import NamedTuple
@@ -121,12 +122,31 @@ def sampled(window: Window, service_seconds: float, in_flight: int, now: float, 
     load += in_flight
     total += service_seconds
     squares += service_seconds * service_seconds
-    gathered = Window(limit, since, samples, load, total, squares, cap, control)
-    if elapsed < interval or samples < FEW_SAMPLES:
-        return gathered
+    with_it = Window(limit, since, samples, load, total, squares, cap, control)
+    if now < since + interval or samples < FEW_SAMPLES:
+        return with_it
     if samples < ENOUGH_SAMPLES and elapsed < FEW_SAMPLES_INTERVALS * interval:
-        return gathered
-    return _evaluated(gathered, now, rules)
+        return with_it
+    return _evaluated(with_it, now, rules)
+
+
+def gathers_until(window: Window) -> float:
+    """Before this a sample can move nothing, so those until then may be given to `gathered` together."""
+    if window.since == inf:
+        return -inf
+    return window.since + max(2.0 * window.control.mean_seconds, INTERVAL_SECONDS)
+
+
+def gathered(window: Window, samples: Sequence[tuple[float, int]]) -> Window:
+    """As `sampled` for each of (service seconds, in flight), all of them before `gathers_until`."""
+    limit, since, count, load, total, squares, cap, control = window
+    for service_seconds, in_flight in samples:
+        if service_seconds > cap:
+            service_seconds = cap
+        load += in_flight
+        total += service_seconds
+        squares += service_seconds * service_seconds
+    return Window(limit, since, count + len(samples), load, total, squares, cap, control)
 
 
 def reported(

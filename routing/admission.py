@@ -49,8 +49,8 @@ class Admission:
 
     def objection(self, line: Line, tag: Tag, wait_seconds: float | None, now: float) -> Refusal | None:
         """To a newcomer that is predicted to wait so long: others have to go first, or it would not be in time."""
-        if not self.shedding.enabled:
-            return None
+        if tag.target_seconds == inf or not self.shedding.enabled:
+            return None  # without a target nothing can be late
         others_wait = self._queue.has_waiting_in_lane(line, tag.lane)
         if self.overload.refuses(line, tag, wait_seconds, others_wait, now):
             return Refusal.STANDING_QUEUE
@@ -64,8 +64,10 @@ class Admission:
     def waited(self, ticket: Ticket, is_served: bool, now: float) -> None:
         """It has its first slot, or its time was over: then it would have waited at least so long."""
         seconds = now - ticket.arrived
-        self._counts.waited(ticket.predicted_seconds, seconds)
-        self.overload.waited(ticket.line, ticket.tag, seconds, is_served, now)
+        if ticket.predicted_seconds is not None:
+            self._counts.waited(ticket.predicted_seconds, seconds)
+        if ticket.tag.target_seconds != inf:
+            self.overload.waited(ticket.line, ticket.tag, seconds, is_served, now)
 
     def makes_room(self, tag: Tag, bound: QueueBound) -> Ticket | None:
         """Who leaves a full queue for the newcomer: the newest of the lowest lane, where the newcomer is of a higher one."""

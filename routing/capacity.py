@@ -12,6 +12,7 @@ compilation. How fast it prefilled before is forgotten then.
 `generation` counts the lives of its engine that were seen, for whoever remembers what is in the engine's KV cache: it changes when a report shows
 a restart (`policies.restart`). Where the engine never told what would show one, each return from absence counts as one; where it did, the
 next report decides, and one of another kind of engine, which tells nothing that could be compared, is a restart too.
+Samples that cannot move the window, those inside a control interval, are kept and given to the policy together, at most `MAX_KEPT` at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from policies.automatic_window import AutomaticWindow, automatic_rules
 from policies.capacity_tokens import TokenRules
 from policies.dialects import NOTHING_TOLD, EngineReport, amended
 from policies.restart import has_restarted, tells_life, would_tell
-from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
+from policies.windows import (
+    Window,
+    WindowRules,
+    gathered,
+    gathers_until,
+    pushed_back,
+    reported,
+    sampled,
+    started,
+)
 from routing.token_room import TokenRoom, room_of
 
 if TYPE_CHECKING:
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
 WARM_UP_SAMPLES = 3
 FRESH_SECONDS = 0.25
 QUEUE_SECONDS = 1.0
+MAX_KEPT = 256
 
 
 class CapacityPlan(Protocol):
@@ -56,15 +67,17 @@ class Capacity:
     __slots__ = (
         "_asked_at",
         "_automatic",
+        "_control",
+        "_gathers_until",
         "_is_in_doubt",
         "_lifetime",
         "_max_num_seqs",
         "_queue_told_at",
         "_reported_at",
+        "_samples",
         "_token_rules",
         "_warm_up",
         "adaptive",
-        "control",
         "generation",
         "in_flight",
         "kv_tokens",
@@ -77,8 +90,10 @@ class Capacity:
         self.window = window
         self.in_flight = 0
         self.adaptive: WindowRules | None = None
-        self.control: Window | None = None
-        """The state of an adaptive window."""
+        self._control: Window | None = None
+        """The state of an adaptive window, without what is in `_samples`."""
+        self._samples: list[tuple[float, int]] = []
+        self._gathers_until = -inf
         self.room: TokenRoom | None = None
         """None where tokens have no limit."""
         self.report: EngineReport | None = None
@@ -97,6 +112,14 @@ class Capacity:
         self._is_in_doubt = False
         """It was absent, and no report has come since."""
 
+    @property
+    def control(self) -> Window | None:
+        """The state of an adaptive window."""
+        if self._samples and self._control is not None:
+            self._control = gathered(self._control, self._samples)
+            self._samples.clear()
+        return self._control
+
     def adapt(self, plan: CapacityPlan) -> None:
         """Take over a configuration; a window that moves by the same rules stays where it is."""
         self._automatic, self._token_rules = plan.automatic, plan.tokens
@@ -104,7 +127,8 @@ class Capacity:
         if plan.automatic is not None:
             adaptive = automatic_rules(plan.automatic, self._max_num_seqs)
         if adaptive is None:
-            self.adaptive = self.control = None
+            self.adaptive = self._control = None
+            self._samples.clear()
             self.window = plan.window
         else:
             self._move_by(adaptive)
@@ -133,15 +157,23 @@ class Capacity:
 
     def sample(self, lease: Lease, now: float) -> bool:
         """A request ended well, and its slot is still counted."""
-        if self.adaptive is None or self.control is None:
+        rules = self.adaptive
+        if rules is None:
             return False
         if self._warm_up:
             self._warm_up -= 1
             return False
         if lease.prefill_ahead and lease.room is not None:
             lease.room.sample(lease)
-        control = sampled(self.control, lease.service_seconds, self.in_flight, now, self.adaptive)
-        return self._control(control)
+        if now < self._gathers_until and len(self._samples) < MAX_KEPT:
+            self._samples.append((lease.service_seconds, self.in_flight))
+            return False
+        control = self.control
+        if control is None or rules.min == rules.max:
+            return False
+        control = sampled(control, lease.service_seconds, self.in_flight, now, rules)
+        self._gathers_until = gathers_until(control)
+        return self._moved_to(control)
 
     def take_report(self, report: EngineReport, now: float) -> bool:
         """A whole one: what it does not tell is not known any more, sizes apart."""
@@ -184,9 +216,10 @@ class Capacity:
 
     def push_back(self, now: float) -> bool:
         """The engine said that it is full."""
-        if self.adaptive is None or self.control is None:
+        control = self.control
+        if self.adaptive is None or control is None:
             return False
-        return self._control(pushed_back(self.control, now, self.adaptive))
+        return self._moved_to(pushed_back(control, now, self.adaptive))
 
     def _is_anothers(self, report: EngineReport) -> bool:
         return self._is_in_doubt and tells_life(report) and not would_tell(self._lifetime, report)
@@ -194,9 +227,10 @@ class Capacity:
     def _hear(self, waiting: int | None, kv_usage: float | None, now: float) -> bool:
         if waiting is not None:
             self._queue_told_at = now
-        if self.adaptive is None or self.control is None:
+        control = self.control
+        if self.adaptive is None or control is None:
             return False
-        return self._control(reported(self.control, waiting, kv_usage, now, self.adaptive))
+        return self._moved_to(reported(control, waiting, kv_usage, now, self.adaptive))
 
     def _learn_sizes(self, max_num_seqs: int | None, kv_tokens: int | None) -> None:
         self._max_num_seqs, self.kv_tokens = max_num_seqs, kv_tokens
@@ -206,11 +240,13 @@ class Capacity:
 
     def _move_by(self, rules: WindowRules) -> None:
         if rules != self.adaptive:
-            self.adaptive, self.control = rules, started(rules)
-            self.window = int(self.control.limit)
+            self.adaptive, self._control = rules, started(rules)
+            self._samples.clear()
+            self._gathers_until = -inf
+            self.window = int(self._control.limit)
 
-    def _control(self, control: Window) -> bool:
-        self.control = control
+    def _moved_to(self, control: Window) -> bool:
+        self._control = control
         window = int(control.limit)
         if window == self.window:
             return False

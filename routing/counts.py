@@ -68,8 +68,8 @@ class Counts:
             sizes = self.batches[pool] = Histogram(BATCH_BOUNDS)
         sizes.observe(requests)
 
-    def waited(self, predicted_seconds: float | None, seconds: float) -> None:
-        if predicted_seconds is not None and predicted_seconds < inf:
+    def waited(self, predicted_seconds: float, seconds: float) -> None:
+        if predicted_seconds < inf:
             self.wait_errors.observe(seconds - predicted_seconds)
 
     def estimated(self, prompt_tokens: float, counted: int) -> None:

@@ -3,6 +3,8 @@
 root -> sensitive (interactive), throughput (standard, batch) -> tenants -> business types, which are the flows. Emergencies have no part in it.
 Keeps a flow while something of it waits and as long as its counter means something: it is forgotten, two for each one that is new, when it is idle
 and not ahead of the others, or was not charged for ten half-lives; and the longest idle, beyond `max_flows`.
+Small true-ups of a flow that waits are charged with its next dispatch: one walk up the tree less for each request, and a counter is off by no more
+than `GATHERED_SHARE` of a request meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from routing.fair_tree import Backlog, Node
 FlowKey = tuple[str, str, str]
 """Lane, tenant, business type."""
 _HALF_LIVES = 10.0
+GATHERED_SHARE = 0.25
+"""Of what a flow's waiting requests cost on the average: what is owed below that goes with the next of them."""
 _RANK_OF: Mapping[str, int] = {lane.value: rank for lane, rank in RANK.items()}
 
 
@@ -93,9 +97,14 @@ class Flows:
             beside = of_lane if node is leaf else None
             node, parent = parent, parent.parent
 
-    def ends(self, flow: FlowKey, leaf: Node) -> None:
-        """Nothing of the flow waits any longer."""
+    def ends(self, flow: FlowKey, leaf: Node, turn: int) -> int:
+        """The last request of the flow goes. `turn` as for `trued_up`."""
+        if leaf.owed:
+            turn = leaf.trued_up(leaf.owed, leaf.at, turn, self.rules)
+            leaf.owed = 0.0
+        leaf.waits_no_more()
         self._idle[flow] = leaf
+        return turn
 
     def gathered(
         self, flow: FlowKey, weight: float, before: float, last: float, largest: float, now: float
@@ -112,11 +121,17 @@ class Flows:
         self, flow: FlowKey, weight: float, difference_cost: float, now: float, turn: int = 0
     ) -> int:
         """`turn` is the last that was used, nothing where nothing waits; returns the last used now."""
-        rank = _RANK_OF[flow[0]]
-        if rank == 0:
-            return turn
         node = self._flows.get(flow)
-        if node is None:
+        if node is not None and node.waiting:
+            difference_cost += node.owed
+            if abs(difference_cost) * node.waiting < GATHERED_SHARE * node.cost:
+                node.owed = difference_cost
+                return turn
+            node.owed = 0.0
+        elif node is None:
+            rank = _RANK_OF[flow[0]]
+            if rank == 0:
+                return turn
             if difference_cost > 0.0:
                 node = self.node(flow, rank, weight, now)
             else:

@@ -15,7 +15,7 @@ Costs: `push`, `take`, `remove` O(log n), `head` O(lines * log n), all amortised
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, KeysView, Sequence
-from heapq import nlargest
+from heapq import heappush, nlargest
 from math import inf
 from typing import Generic
 
@@ -23,6 +23,7 @@ from policies.fairness import FairnessRules, QueueBound, bound_hit, due, is_star
 from policies.lanes import RANK
 from policies.terms import Lane, Tag, TicketId
 from routing.fair_charges import Charges
+from routing.fair_express import Express
 from routing.fair_flows import FlowKey, Flows, comes_before, flow_key
 from routing.fair_place import Place, T
 from routing.fair_tree import Backlog, Line, Requests
@@ -39,12 +40,15 @@ class FairQueue(Generic[T]):
         self._tree = Flows(rules)
         self._charges = Charges(self._tree)
         self._lines: dict[Hashable, Line] = {}
+        self.lines_version = 0
+        """Changes with the set of lines that have something waiting."""
         self._places: dict[TicketId, Place[T]] = {}
+        self.waiting = 0
+        self.has_express = False
+        """Whether an emergency waits, or one that goes before everybody of its line."""
         self._in_lane = [0] * len(_LANES)
         self._newest: list[list[Place[T]]] = [[] for _ in _LANES]
-        self._express = [0] * len(_LANES)
-        self._express_cost = [0.0] * len(_LANES)
-        self._express_of: dict[FlowKey, int] = {}
+        self._express = Express(len(_LANES))
         self._turn = 0
         self._since_starving = 0
         self._taken = self._removed = self._started = self._for_starving = 0
@@ -55,6 +59,8 @@ class FairQueue(Generic[T]):
         self._charges.post()
         self._tree.configure(rules)
         self._starving_seconds = [starving_seconds(lane, rules) for lane in _LANES]
+        # Where fewer wait in all, no flow and no lane can be full.
+        self._no_bound_below = min(rules.max_waiting_per_flow, rules.max_waiting_per_lane, rules.max_waiting)
 
     # --- the events -----------------------------------------------------------------------------------------------------------
 
@@ -65,28 +71,36 @@ class FairQueue(Generic[T]):
         rank = RANK[lane]
         id = ticket.id
         assert id not in self._places, "a ticket waits once"
-        self._charges.post()
+        if not self.waiting:
+            self._charges.post()
         line = self._lines.get(ticket.line)
         if line is None:
             line = self._lines[ticket.line] = Line(ticket.line)
+            self.lines_version += 1
         line.waiting += 1
-        if tag.deadline != inf:
+        deadline = tag.deadline
+        if deadline != inf:
             line.deadlines += 1
+        else:
+            deadline = due(deadline, ticket.arrived, self._starving_seconds[rank])
         self._turn = turn = self._turn + 1
         flow = (lane, tag.tenant, tag.business)
-        deadline = due(tag.deadline, ticket.arrived, self._starving_seconds[rank])
         leaf: Backlog | None = None
         queue: Requests
         if rank and not first:
             queue = leaf = self._backlog(line, flow, rank, tag.weight, cost, now)
         else:
-            queue = self._express_queue(line, flow, rank, cost)
+            queue = self._express.joins(line, flow, rank, cost)
+            self.has_express = True
             if first and rank == 0:
                 deadline = -inf  # before the other emergencies
+        self.waiting += 1
         place = self._places[id] = Place(ticket, cost, rank, flow, line, queue, leaf)
-        queue.add(deadline, id, turn, place)
+        # The turn keeps a ticket that is put back apart from its own void entry.
+        heappush(queue.requests, (deadline, id, turn, place))
+        queue.members += 1
         self._in_lane[rank] += 1
-        begins = (self.waiting_of_flow(tag) if leaf is None or self._express_of else leaf.node.waiting) == 1
+        begins = (self.waiting_of_flow(tag) if leaf is None or self.has_express else leaf.node.waiting) == 1
         if not first:
             newest = self._newest[rank]
             newest.append(place)
@@ -100,6 +114,8 @@ class FairQueue(Generic[T]):
         if place is None or place.ticket is not ticket:
             return False
         self._leave(place)
+        if place.queue.members:
+            place.queue.sweep()
         self._removed += 1
         return True
 
@@ -115,9 +131,9 @@ class FairQueue(Generic[T]):
                     starving = True
         if not found:
             return None
-        if self._express_of:
+        if self.has_express:
             for rank, lane in enumerate(_LANES):
-                if self._express[rank] and (lanes is None or lane in lanes):
+                if self._express.waiting[rank] and (lanes is None or lane in lanes):
                     queues = [queue for line in found if (queue := line.express[rank]) is not None]
                     if queues:
                         return self._first_of(queues)
@@ -160,29 +176,20 @@ class FairQueue(Generic[T]):
     def charge(self, tag: Tag, now: float) -> None:
         """A request started without waiting."""
         self._started += 1
-        if self._places:
+        if self.waiting:
             self._tree.gathered(flow_key(tag), tag.weight, 0.0, tag.cost, tag.cost, now)
         else:
             self._charges.started(tag, now)
 
     def settle(self, tag: Tag, difference_cost: float, now: float) -> None:
         """What a request has consumed beyond what was charged for it so far; negative where it is less."""
-        if self._places:
+        if self.waiting:
             flow = (tag.lane, tag.tenant, tag.business)
             self._turn = self._tree.trued_up(flow, tag.weight, difference_cost, now, self._turn)
         else:
             self._charges.trued_up(tag, difference_cost, now)
 
     # --- what waits -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def waiting(self) -> int:
-        return len(self._places)
-
-    @property
-    def has_express(self) -> bool:
-        """Whether an emergency waits, or one that goes before everybody of its line."""
-        return bool(self._express_of)
 
     def holds(self, ticket_id: TicketId) -> bool:
         """Whether it waits here."""
@@ -195,7 +202,7 @@ class FairQueue(Generic[T]):
         flow = (tag.lane, tag.tenant, tag.business)
         node = self._tree.find(flow)
         waiting = 0 if node is None else node.waiting
-        return waiting + self._express_of.get(flow, 0) if self._express_of else waiting
+        return waiting + self._express.of_flows.get(flow, 0) if self.has_express else waiting
 
     def waiting_in_line(self, line: Hashable) -> int:
         found = self._lines.get(line)
@@ -221,9 +228,9 @@ class FairQueue(Generic[T]):
 
     def bound_hit(self, tag: Tag) -> QueueBound | None:
         """Which bound one more with this tag would exceed."""
-        return bound_hit(
-            self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], len(self._places), self.rules
-        )
+        if self.waiting < self._no_bound_below:
+            return None
+        return bound_hit(self.waiting_of_flow(tag), self._in_lane[RANK[tag.lane]], self.waiting, self.rules)
 
     def newest_of_lowest_lane(self) -> T | None:
         """Who makes room for somebody of a higher lane: the last that was pushed, never one that goes first."""
@@ -237,7 +244,7 @@ class FairQueue(Generic[T]):
     def cost_waiting(self, lane: Lane) -> float:
         """Of this lane and the more urgent ones."""
         upto = RANK[lane] + 1
-        return sum(self._express_cost[:upto]) + sum([node.cost for node in self._tree.lanes[1:upto]])
+        return sum(self._express.costs[:upto]) + sum([node.cost for node in self._tree.lanes[1:upto]])
 
     def cost_ahead(self, tag: Tag) -> float:
         """What is predicted to be dispatched before a newcomer with this tag.
@@ -245,24 +252,24 @@ class FairQueue(Generic[T]):
         A prediction over all lines together: without deadlines inside the flow, without what others have in credit, and without who comes later.
         """
         if tag.lane is Lane.EMERGENCY:
-            return self._express_cost[0]
+            return self._express.costs[0]
         self._charges.post()
-        return sum(self._express_cost) + self._tree.cost_ahead(tag)
+        return sum(self._express.costs) + self._tree.cost_ahead(tag)
 
     def snapshot(self, now: float) -> QueueView:
         """Looks at everything that waits: for a scrape, not for each request."""
         self._charges.post()
         flows = dict(self._tree.waiting())
-        for flow, waiting in self._express_of.items():
+        for flow, waiting in self._express.of_flows.items():
             flows[flow] = flows.get(flow, 0) + waiting
         most = nlargest(_SHOWN_FLOWS, flows.items(), key=lambda item: item[1])
-        costs = [self._express_cost[0]]
-        costs += [self._express_cost[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
+        costs = [self._express.costs[0]]
+        costs += [self._express.costs[rank] + self._tree.lanes[rank].cost for rank in _RANKS]
         oldest = [0.0] * len(_LANES)
         for place in self._places.values():
             oldest[place.rank] = max(oldest[place.rank], now - place.ticket.arrived)
         return QueueView(
-            len(self._places),
+            self.waiting,
             len(self._lines),
             len(self._tree),
             len(flows),
@@ -275,15 +282,6 @@ class FairQueue(Generic[T]):
         )
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
-
-    def _express_queue(self, line: Line, flow: FlowKey, rank: int, cost: float) -> Requests:
-        self._express[rank] += 1
-        self._express_cost[rank] += cost
-        self._express_of[flow] = self._express_of.get(flow, 0) + 1
-        queue = line.express[rank]
-        if queue is None:
-            queue = line.express[rank] = Requests()
-        return queue
 
     def _backlog(
         self, line: Line, flow: FlowKey, rank: int, weight: float, cost: float, now: float
@@ -299,14 +297,18 @@ class FairQueue(Generic[T]):
             if not leaf.waiting:
                 tree.begins(flow, leaf, of_tenant, of_lane, now)
             if of_lane is None:
-                of_lane = line.lanes[rank] = lane.lines[line] = Backlog(lane, None, now)
+                of_lane = lane.lines[line] = Backlog(lane, None, now)
+                line.set_lane(rank, of_lane)
             if of_tenant is None:
                 of_tenant = tenant.lines[line] = Backlog(tenant, of_lane, now)
                 of_tenant.joins(self._turn)
             backlog = leaf.lines[line] = Backlog(leaf, of_tenant, now)
             backlog.joins(self._turn)
             line.begins(backlog, rank, self._turn, now + self._starving_seconds[rank])
-        leaf.gain()
+        if leaf.waiting:
+            leaf.waiting += 1
+        else:
+            leaf.begins_to_wait()
         leaf.cost += cost
         tenant.cost += cost
         lane.cost += cost
@@ -318,12 +320,14 @@ class FairQueue(Generic[T]):
         if ticket.tag.deadline != inf:
             line.deadlines -= 1
         del self._places[ticket.id]
+        self.waiting -= 1
         del place.ticket  # entries that are dropped later must not keep it
         self._in_lane[rank] -= 1
         if not self._in_lane[rank]:
             self._newest[rank].clear()
         if leaf is None:
-            self._leave_express(place)
+            self._express.leaves(line, place.flow, rank, cost)
+            self.has_express = bool(self._express.of_flows)
         else:
             node = leaf.node
             tenant = node.parent
@@ -331,27 +335,18 @@ class FairQueue(Generic[T]):
             node.cost -= cost
             tenant.cost -= cost
             self._tree.lanes[rank].cost -= cost
-            node.lose()
-            if not node.waiting:
-                self._tree.ends(place.flow, node)
-            if leaf.lost_one(line):
-                line.lanes[rank] = None
+            if node.waiting > 1:
+                node.waiting -= 1
+            else:
+                self._turn = self._tree.ends(place.flow, node, self._turn)
+            if leaf.members > 1:
+                leaf.members -= 1
+            elif leaf.empties(line):
+                line.set_lane(rank, None)
         line.waiting -= 1
         if not line.waiting:
             del self._lines[line.key]
-
-    def _leave_express(self, place: Place[T]) -> None:
-        rank, flow, queue = place.rank, place.flow, place.queue
-        self._express[rank] -= 1
-        self._express_cost[rank] = self._express_cost[rank] - place.cost if self._express[rank] else 0.0
-        self._express_of[flow] -= 1
-        if not self._express_of[flow]:
-            del self._express_of[flow]
-        queue.members -= 1
-        if queue.members:
-            queue.sweep()
-        else:
-            place.line.express[rank] = None
+            self.lines_version += 1
 
     def _first_of(self, queues: Sequence[Requests]) -> T:
         first = queues[0].first() if len(queues) == 1 else min([queue.first() for queue in queues])
@@ -360,14 +355,12 @@ class FairQueue(Generic[T]):
     def _next_of_line(self, line: Line, lanes: Container[Lane] | None) -> T | None:
         """As for many lines, without what it takes to compare them."""
         next_lane: Backlog | None = None
-        for rank in _RANKS:
-            lane = line.lanes[rank]
-            if (
-                lane is not None
-                and (lanes is None or _LANES[rank] in lanes)
-                and (next_lane is None or comes_before(lane.node, next_lane.node))
-            ):
-                next_lane = lane
+        for rank in line.ranks:
+            if lanes is None or _LANES[rank] in lanes:
+                lane = line.lanes[rank]
+                assert lane is not None
+                if next_lane is None or comes_before(lane.node, next_lane.node):
+                    next_lane = lane
         if next_lane is None:
             return None
         return self._places[next_lane.first_child().first_child().first()[1]].ticket

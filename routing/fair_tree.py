@@ -4,7 +4,7 @@ A `Node` is a group of lanes, a lane, a tenant or a flow. Its service counter is
 children's backlogs or, at a flow, of its requests; it exists only while something waits there.
 How the heaps stay right: an entry of a child carries the counter of the time when it was pushed (`key`) and the child's `turn`. Counters that grew
 since are corrected when the entry comes to the top, so a refund of what was charged since costs the heap nothing; one that fell below its entry
-(`sank`) is pushed anew with a new turn, which makes the old entry void. What is void is dropped at the top, and all of it when a heap has grown
+is pushed anew (`enters`) with a new turn, which makes the old entry void. What is void is dropped at the top, and all of it when a heap has grown
 to `_SLACK` times what is valid. So every operation is O(log n) amortised.
 """
 
@@ -17,7 +17,7 @@ from math import inf
 from policies.fairness import FairnessRules, caught_up, charged, rested
 from policies.terms import TicketId
 
-_SLACK = 2
+_SLACK = 4
 _SPARE = 16
 VOID = -1
 """The turn of a backlog that is gone."""
@@ -30,6 +30,7 @@ class Node:
         "cost",
         "largest",
         "lines",
+        "owed",
         "parent",
         "service",
         "virtual_time",
@@ -48,6 +49,8 @@ class Node:
         """When it was last charged."""
         self.largest = 0.0
         """The largest cost it was charged for one request."""
+        self.owed = 0.0
+        """Of a flow that waits: what its next dispatch is charged beyond its own cost."""
         self.waiting = 0
         """How many of its children have something waiting; of a flow: its requests."""
         self.weight_waiting = 0.0
@@ -62,8 +65,8 @@ class Node:
             self.parent.weight_waiting += weight - self.weight
         self.weight = weight
 
-    def gain(self) -> None:
-        """One request more waits for this flow."""
+    def begins_to_wait(self) -> None:
+        """The first request of this flow waits."""
         node = self
         while True:
             node.waiting += 1
@@ -73,7 +76,8 @@ class Node:
             parent.weight_waiting += node.weight
             node = parent
 
-    def lose(self) -> None:
+    def waits_no_more(self) -> None:
+        """The last request of this flow is gone."""
         node = self
         while True:
             node.waiting -= 1
@@ -92,6 +96,11 @@ class Node:
 
     def dispatched(self, cost: float, now: float, in_turn: bool, rules: FairnessRules) -> None:
         """One of its waiting requests goes: it and all above it are charged. Out of turn it says nothing of how far its siblings are."""
+        charge = cost + self.owed
+        if charge > 0.0:
+            self.owed = 0.0
+        else:
+            charge = cost  # a counter that falls has to be told to the heaps
         node = self
         parent = node.parent
         while parent is not None:
@@ -100,7 +109,7 @@ class Node:
                 service = caught_up(service, parent.virtual_time, now - node.at, rules)
             elif in_turn:
                 parent.virtual_time = service
-            node.service = service + cost / node.weight
+            node.service = service + charge / node.weight
             node.at = now
             if cost > node.largest:
                 node.largest = cost
@@ -128,6 +137,7 @@ class Node:
 
     def trued_up(self, difference: float, now: float, turn: int, rules: FairnessRules) -> int:
         """Charge or give back a difference here and above. `turn` is the last that was used; returns the last used now."""
+        is_refund = difference < 0.0
         node = self
         parent = node.parent
         while parent is not None:
@@ -136,11 +146,11 @@ class Node:
                 node.at = now
             # As `charged` has it; a call at each level of each request is too dear.
             service = node.service = node.service + difference / node.weight
-            if difference < 0.0:
+            if is_refund:
                 for backlog in node.lines.values():
-                    if service < backlog.key:
+                    if service < backlog.key and (above := backlog.parent) is not None:
                         turn += 1
-                        backlog.sank(turn)
+                        backlog.enters(above, turn)
             node, parent = parent, parent.parent
         return turn
 
@@ -148,7 +158,7 @@ class Node:
 class Line:
     """All that waits for the same model on the same pools. Ranks are those of the lanes."""
 
-    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "unserved", "waiting")
+    __slots__ = ("deadlines", "express", "key", "lanes", "quiet_until", "ranks", "unserved", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
@@ -156,6 +166,8 @@ class Line:
         self.deadlines = 0
         """How many of these have one."""
         self.lanes: list[Backlog | None] = [None, None, None, None]
+        self.ranks: tuple[int, ...] = ()
+        """Of the lanes that have something waiting here."""
         self.express: list[Requests | None] = [None, None, None, None]
         """Outside the tree: emergencies, and requests that go before everybody because they have waited once."""
         self.unserved: list[list[tuple[float, int, Backlog]]] = [[], [], [], []]
@@ -165,6 +177,10 @@ class Line:
 
     def has(self, rank: int) -> bool:
         return self.lanes[rank] is not None or self.express[rank] is not None
+
+    def set_lane(self, rank: int, lane: Backlog | None) -> None:
+        self.lanes[rank] = lane
+        self.ranks = tuple([one for one, lane in enumerate(self.lanes) if lane is not None])
 
     def longest_unserved(self, rank: int) -> Backlog | None:
         heap = self.unserved[rank]
@@ -209,11 +225,6 @@ class Requests:
         """Valid ones; of a node above the flows, its children's."""
         self.requests: list[Entry] = []
 
-    def add(self, due: float, id: TicketId, turn: int, standing: Standing) -> None:
-        # The turn keeps a ticket that is put back apart from its own void entry.
-        heappush(self.requests, (due, id, turn, standing))
-        self.members += 1
-
     def first(self) -> Entry:
         heap = self.requests
         while not heap[0][3].alive:
@@ -246,6 +257,8 @@ class Backlog(Requests):
 
     def first_child(self) -> Backlog:
         heap = self.children
+        if len(heap) == 1:
+            return heap[0][2]
         while True:
             key, turn, child = heap[0]
             if child.turn != turn:
@@ -262,32 +275,25 @@ class Backlog(Requests):
         parent = self.parent
         assert parent is not None, "lanes are in no heap"
         parent.members += 1
-        self._enters(parent, turn)
+        self.enters(parent, turn)
 
-    def sank(self, turn: int) -> None:
-        """Its node's counter fell below its entry."""
-        parent = self.parent
-        assert parent is not None
-        self._enters(parent, turn)
-        parent.sweep_children()
-
-    def _enters(self, parent: Backlog, turn: int) -> None:
+    def enters(self, parent: Backlog, turn: int) -> None:
+        """The heap of its parent with its counter as it is now: it has something waiting since, or the counter fell below its entry."""
         self.turn = turn
         key = self.key = self.node.service
-        heappush(parent.children, (key, turn, self))
+        heap = parent.children
+        heappush(heap, (key, turn, self))
+        if len(heap) > _SLACK * parent.members + _SPARE:
+            parent.sweep_children()
 
     def sweep_children(self) -> None:
         heap = self.children
-        if len(heap) > _SLACK * self.members + _SPARE:
-            heap[:] = [entry for entry in heap if entry[2].turn == entry[1]]
-            heapify(heap)
+        heap[:] = [entry for entry in heap if entry[2].turn == entry[1]]
+        heapify(heap)
 
-    def lost_one(self, line: Line) -> bool:
-        """One request of this flow is gone. True: it was the last of its lane on this line."""
-        self.members -= 1
-        if self.members:
-            self.sweep()
-            return False
+    def empties(self, line: Line) -> bool:
+        """The last request of this flow is gone. True: it was the last of its lane on this line."""
+        self.members = 0
         backlog = self
         while True:
             backlog.turn = VOID
@@ -297,6 +303,7 @@ class Backlog(Requests):
                 return True
             parent.members -= 1
             if parent.members:
-                parent.sweep_children()
+                if len(parent.children) > _SLACK * parent.members + _SPARE:
+                    parent.sweep_children()
                 return False
             backlog = parent

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 Member = TypeVar("Member")
 
 _SLACK = 4
+_SPARE = 16
 _Entry = tuple[float, int, Member]
 
 
@@ -30,6 +31,8 @@ class IdleOrder(Generic[Member]):
         self._valid: dict[Member, _Entry[Member] | None] = {}
         """Each member's valid entry; in the heap while its key is finite."""
         self._heap: list[_Entry[Member]] = []
+        self._most = _SPARE
+        """Entries, before the stale ones are dropped."""
         for member in members:
             self.add(member)
 
@@ -47,10 +50,12 @@ class IdleOrder(Generic[Member]):
     def add(self, member: Member) -> None:
         """A new member, or the same as `changed`."""
         self._valid[member] = None
+        self._most = _SLACK * len(self._valid) + _SPARE
         self.changed(member)
 
     def remove(self, member: Member) -> None:
         self._valid.pop(member, None)
+        self._most = _SLACK * len(self._valid) + _SPARE
 
     def changed(self, member: Member) -> None:
         """Nothing, where it is no member: a backend that was retired still gives slots back."""
@@ -67,7 +72,7 @@ class IdleOrder(Generic[Member]):
             heapreplace(heap, entry)
             return
         heappush(heap, entry)
-        if len(heap) > _SLACK * len(valid) + 16:
+        if len(heap) > self._most:
             heap[:] = [entry for entry in heap if valid.get(entry[2]) is entry]
             heapify(heap)
 

@@ -17,6 +17,7 @@ from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
 from routing.forecast import Forecast
 from routing.group import Group
+from routing.pool import Pool
 
 MAX_SPILLS = 1024
 _NO_SPILL = (0, -inf)
@@ -45,6 +46,10 @@ class PoolOrder:
         # Among its like nobody is a guest.
         saturation = 0.0 if pool.role is home.pool.role else pool.saturation
         return may_enter(place, saturation, realtime, self._pool_choice)
+
+    def takes_guests(self, pool: Pool, realtime: bool) -> bool:
+        """Whether any request may enter, be its home of another kind."""
+        return may_enter(1, pool.saturation, realtime, self._pool_choice)
 
     def first(self, line: Line, groups: Sequence[Group | None], tag: Tag, realtime: bool, now: float) -> int:
         """The pool that is tried first."""

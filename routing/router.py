@@ -13,8 +13,10 @@ Limits: per process, not shared between gateways.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count
 from math import inf
+from typing import cast
 
 from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
@@ -60,7 +62,7 @@ class Router:
         self._second_tries = SecondTries()
         self._arrived = 0
         self._is_cold_closed = False
-        self._next_ticket = 0
+        self._ticket_ids = cast(Iterator[TicketId], count(1))
         self._evicted: list[tuple[Ticket, Grant]] = []
 
     @property
@@ -235,7 +237,8 @@ class Router:
         if lease.charged and beyond >= _LIVE_TOKENS:
             owed = lease.tag.cost + OUTPUT_WEIGHT * beyond - lease.charged
             if owed >= OUTPUT_WEIGHT * _LIVE_TOKENS:
-                self._settle(lease, owed, now)
+                lease.charged += owed
+                self.queue.settle(lease.tag, owed, now)
         if lease.prefilling:
             self.fleet.begun(lease)
         if not lease.prefill_held:
@@ -266,13 +269,16 @@ class Router:
             if lease.is_trial and is_good and not backend.is_present():
                 fleet.mark_reachable(backend)
             if seconds:
-                self.forecast.served(backend.pool, tag, seconds)
+                self.forecast.served(backend.pool, tag, seconds, now)
         somebody_waits = self.queue.waiting > 0
         if lease.charged or somebody_waits:
             cost = lease.consumed()
             if lease.charged:
                 self.counts.charged[tag.tenant] += cost
-                self._settle(lease, cost - lease.charged, now)
+                difference = cost - lease.charged
+                lease.charged = cost
+                if difference:
+                    self.queue.settle(tag, difference, now)
             if somebody_waits:
                 self.forecast.drained(cost, now)
         self.forecast.ended(now)
@@ -336,8 +342,7 @@ class Router:
         return True
 
     def _ticket(self, line: Line, tag: Tag, intent: Intent, now: float, lease: Lease | None = None) -> Ticket:
-        self._next_ticket += 1
-        return Ticket(TicketId(self._next_ticket), line, tag, intent, now, lease)
+        return Ticket(next(self._ticket_ids), line, tag, intent, now, lease)
 
     def _push(self, ticket: Ticket, now: float, first: bool = False) -> None:
         if not self.queue.waiting:
@@ -389,11 +394,6 @@ class Router:
         self.fleet.take(lease, now)
         if lease.tag.key is not None:
             self.placement.sent(lease, lease.tag.key, now)
-
-    def _settle(self, lease: Lease, difference: float, now: float) -> None:
-        lease.charged += difference
-        if difference:
-            self.queue.settle(lease.tag, difference, now)
 
     def _relegated(self, tag: Tag) -> Tag:
         self.counts.relegated += 1

@@ -7,7 +7,7 @@ State: when to look again (`look_at`). `granted` looks at the heads of lines onl
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from math import inf
 
 from policies.emergency import ReserveRules, kept_slots
@@ -27,6 +27,7 @@ from routing.pool import Pool
 from routing.pool_order import PoolOrder
 from routing.rates import ArrivalRate
 from routing.token_choice import TokenChoice
+from routing.ways import Places, Ways
 
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
@@ -48,6 +49,7 @@ class Slots:
         self._fleet = fleet
         self._placement = placement
         self._queue = queue
+        self._ways = Ways(fleet, queue)
         self._forecast = forecast
         self._counts = counts
         self._reserve = ReserveRules()
@@ -216,8 +218,8 @@ class Slots:
         for pool in self._fleet.pools.values():
             if keeps:
                 self.tokens.ask_anew(pool.name)
-            if self._has_slot_for_any(pool) and (open_lines := self._lines_of(pool)):
-                yield from self._of_pool(pool, open_lines, now)
+            if self._has_slot_for_any(pool) and (places := self._open_to(pool)):
+                yield from self._of_pool(pool, places, now)
 
     def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """Heads that no backend is left for."""
@@ -229,32 +231,26 @@ class Slots:
             queue.remove(ticket)
             yield ticket, outlook
 
-    def _of_pool(self, pool: Pool, open_lines: list[Line], now: float) -> Iterator[tuple[Ticket, Choice]]:
+    def _of_pool(self, pool: Pool, places: Places, now: float) -> Iterator[tuple[Ticket, Choice]]:
         """The pool has a slot for somebody of these lines."""
         queue = self._queue
         lanes: tuple[Lane, ...] | None = None
-        paths_compete = len(open_lines) > 1 and len({line.path for line in open_lines}) > 1
-        while open_lines:
-            ticket = queue.head(open_lines, now, lanes)
+        paths_compete = len(places) > 1 and len({line.path for line in places}) > 1
+        while places:
+            ticket = queue.head(places, now, lanes)
             if ticket is None:
                 return
             if paths_compete and self._placement.paths.gives_way(pool, ticket.line.path):
-                ticket = self._of_other_path(ticket, open_lines, now) or ticket
+                ticket = self._of_other_path(ticket, places, now) or ticket
             tag, line = ticket.tag, ticket.line
-            groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
+            # A group of a model that no engine has told is not kept, and true only now.
+            groups, place = self._fleet.groups(line.model, line.pools), places[line]
             group = groups[place]
             moved = ticket.lease
             tried = moved.tried if moved is not None else ()
             backend = None
             has_slot = self._has_slot(pool, tag)
-            realtime = place > 0 and is_realtime(
-                tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice
-            )
-            if (
-                has_slot
-                and group is not None
-                and (place == 0 or self.order.may_enter(place, groups, realtime))
-            ):
+            if has_slot and group is not None and (place == 0 or self._may_enter(place, groups, tag)):
                 backend = self._free(group, line, tag, tried, now)
                 if backend is None and pool.name == self._home(line):
                     self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
@@ -265,7 +261,7 @@ class Slots:
                         return
                     lanes = _EMERGENCIES
                 else:
-                    open_lines.remove(line)
+                    places = _without(places, line)
                 continue
             service, is_hopeless = 0.0, False
             if tag.deadline != inf:
@@ -277,7 +273,7 @@ class Slots:
                     queue.remove(ticket)
                     yield ticket, Refusal.DEADLINE
                 else:
-                    open_lines.remove(line)
+                    places = _without(places, line)
                 continue
             if pool.gathering is not None and tag.lane in _THROUGHPUT and moved is None:
                 hold = self._hold(pool, backend, ticket, service, now)
@@ -291,7 +287,7 @@ class Slots:
                         return
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
-                    open_lines.remove(line)
+                    places = _without(places, line)
             else:
                 queue.take(ticket, now)
                 if place and moved is None:
@@ -300,25 +296,19 @@ class Slots:
             if not self._has_slot_for_any(pool):
                 return
 
-    def _lines_of(self, pool: Pool) -> list[Line]:
-        """Those of which somebody may come to this pool now."""
-        queue, name = self._queue, pool.name
-        urgent: bool | None = None
-        found: list[Line] = []
-        for line in queue.lines():
-            assert isinstance(line, Line)
-            pools = line.pools
-            if name == pools[0]:
-                found.append(line)
-            elif name in pools:
-                if urgent is None:
-                    urgent = queue.has_express or queue.waiting_in_lane(INTERACTIVE) > 0
-                groups = self._fleet.groups(line.model, pools)
-                if self.order.may_enter(pools.index(name), groups, urgent):
-                    found.append(line)
-        return found
+    def _may_enter(self, place: int, groups: Sequence[Group | None], tag: Tag) -> bool:
+        realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
+        return self.order.may_enter(place, groups, realtime)
 
-    def _of_other_path(self, ticket: Ticket, open_lines: list[Line], now: float) -> Ticket | None:
+    def _open_to(self, pool: Pool) -> Places:
+        """The lines of which somebody may come to this pool now."""
+        places, at_home = self._ways.to(pool)
+        if len(places) == len(at_home):
+            return places
+        urgent = self._queue.has_express or self._queue.waiting_in_lane(INTERACTIVE) > 0
+        return places if self.order.takes_guests(pool, urgent) else at_home
+
+    def _of_other_path(self, ticket: Ticket, open_lines: Iterable[Line], now: float) -> Ticket | None:
         """The next of the same lane, where the first in turn is of the path that has its share; who goes before everybody gives way to nobody."""
         if ticket.lease is not None or ticket.tag.lane is EMERGENCY:
             return None
@@ -365,6 +355,10 @@ class Slots:
 
     def _is_hopeless(self, tag: Tag, service_seconds: float, now: float) -> bool:
         return tag.deadline != inf and hopeless(now, tag.deadline, service_seconds, tag.lane, self._shedding)
+
+
+def _without(places: Places, line: Line) -> Places:
+    return {one: place for one, place in places.items() if one != line}
 
 
 def _free_of(backend: Backend) -> int:

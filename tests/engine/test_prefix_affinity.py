@@ -1,11 +1,14 @@
 """Two real engines find more of the same prompts in their prefix caches behind the gateway than by turns.
 
-The caches are small: neither holds all that is asked for, both together do. Each document is asked about a few times, and its
-system prompt is shared with others, in an order in which nothing comes twice in a row by design. What counts is what the engines
-say themselves, the rise of their `prefix_cache_hits_total` over that of `prefix_cache_queries_total`. The two rounds have the
-same shape and order in other words, so that nothing of the first helps the second; it leaves full caches behind, which is to
-the first one's favour. Measured: 0.40 by turns, 0.76 with every system prompt kept to one engine, six to each, 0.69 with a third of them on
-one and two thirds on the other. The last test starts one of the engines anew.
+The shape is that of questions on documents: each application has a system prompt and documents, each document is asked about three times,
+all in a random order. All that is asked for is more than one cache holds and less than both do. By turns each engine gets most of the
+documents, so they are computed twice, and some forgotten in between; sent where they are, each is computed once.
+The shape bounds the gain. Where each document was asked about four times and each cache had room for all, two of four were found by turns and
+three of four, the most there are, behind the gateway: with the system prompts 1.35 times as much. Requests come two at a time: with four on
+two engines the load bound often has a prefix computed on both, and the gain was 1.1 to 1.5.
+What counts is what the engines say themselves, the rise of their `prefix_cache_hits_total` over that of `prefix_cache_queries_total`. The two
+rounds have the same shape and order in other words, so that nothing of the first helps the second. Measured: 0.41 by turns and 0.64 behind
+the gateway, 1.53 to 1.56 times as much in five rounds. The last test starts one of the engines anew.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.configuration import backend_name
 from gateway.engine_report import read_metrics
@@ -34,15 +38,17 @@ from tests.engine.gateways import running_gateway
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400, func_only=True)]
 
 LEAST_GAIN = 1.35
+PREDICTION_ERROR = 0.25
 # The fewest that one context of 8,192 tokens needs: 8,224 tokens.
 KV_BLOCKS = 257
-FAMILIES = 12
+BLOCK_TOKENS = 32
+FAMILIES = 16
 DOCUMENTS = 2
 """Of a family, all under its system prompt."""
-TIMES = 4
-"""Each document is asked about. With one token a word that makes 13,100 tokens to be kept, 1.6 times what one cache holds."""
-SYSTEM_WORDS = 270
-DOCUMENT_WORDS = 410
+TIMES = 3
+"""Each document is asked about."""
+SYSTEM_WORDS = 100
+DOCUMENT_WORDS = 300
 QUESTION_WORDS = 6
 AT_ONCE = 2
 ANSWER_SECONDS = 60
@@ -65,9 +71,19 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What the gateway says of it: cached tokens that it predicted, that `usage` told of, and the backends it knows."""
+
+    predicted: float
+    found: float
+    backends: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Outcome:
     by_turns: Cache
     through_gateway: Cache
+    told: Told
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +106,7 @@ def outcome(pair: tuple[OwnVllm, OwnVllm], tmp_path_factory: pytest.TempPathFact
     urls = [engine.url for engine in pair]
     by_turns = rise(urls, prompts("one"), urls)
     with running_gateway(urls, tmp_path_factory.mktemp("pair-gateway") / "gateway.log") as gateway:
-        return Outcome(by_turns, rise(urls, prompts("two"), [gateway]))
+        return Outcome(by_turns, rise(urls, prompts("two"), [gateway]), told_by(gateway))
 
 
 def prompts(words: str) -> list[Prompt]:
@@ -111,43 +127,13 @@ def prompts(words: str) -> list[Prompt]:
     return asked
 
 
-# What the tiny model's tokenizer has whole: it was trained on Python's own help texts.
+# What the tiny model's tokenizer has whole, a token each: it was trained on Python's own help texts.
 WORDS = [
-    "the",
-    "is",
-    "of",
-    "in",
-    "that",
-    "object",
-    "value",
-    "type",
-    "class",
-    "method",
-    "function",
-    "module",
-    "name",
-    "expression",
-    "statement",
-    "argument",
-    "list",
-    "string",
-    "number",
-    "key",
-    "code",
-    "return",
-    "import",
-    "error",
-    "example",
-    "call",
-    "sequence",
-    "attribute",
-    "instance",
-    "operator",
-    "default",
-    "order",
-    "result",
-    "file",
-]
+    "the", "is", "of", "in", "that", "object", "value", "type", "class", "method", "function", "module",
+    "name", "expression", "statement", "argument", "list", "string", "number", "key", "code", "return",
+    "import", "error", "example", "call", "sequence", "attribute", "instance", "operator", "default",
+    "order", "result", "file",
+]  # fmt: skip
 
 
 def rise(engines: Sequence[str], asked: Sequence[Prompt], targets: Sequence[str]) -> Cache:
@@ -174,15 +160,44 @@ def read(url: str) -> Cache:
     return Cache(report.prefix_hits, report.prefix_queries)
 
 
+def told_by(gateway: str) -> Told:
+    page = httpx.get(f"{gateway}/metrics").raise_for_status().text
+    samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
+
+    def total(name: str) -> float:
+        return sum(sample.value for sample in samples if sample.name == name)
+
+    state = httpx.get(f"{gateway}/admin/affinity").raise_for_status().json()
+    return Told(
+        total("headrace_predicted_cached_tokens_total"),
+        total("headrace_found_cached_tokens_total"),
+        frozenset(backend["id"] for backend in state["backends"]),
+    )
+
+
+def test_neither_cache_has_room_for_all_and_both_together_have() -> None:
+    cache_tokens = KV_BLOCKS * BLOCK_TOKENS
+    words = FAMILIES * (SYSTEM_WORDS + DOCUMENTS * DOCUMENT_WORDS)
+    assert 1.25 * cache_tokens < words < 1.6 * cache_tokens
+
+
 def test_both_rounds_ask_for_as_much_and_the_caches_help_by_turns_too(outcome: Outcome) -> None:
     one, two = outcome.by_turns, outcome.through_gateway
     assert 0.9 <= two.queries / one.queries <= 1.1
-    assert 0.2 <= one.share <= 0.65, outcome
+    assert 0.1 <= one.share <= 0.65, outcome
 
 
 def test_behind_the_gateway_the_engines_find_a_third_more_in_their_caches(outcome: Outcome) -> None:
-    print(outcome, outcome.through_gateway.share / outcome.by_turns.share)
     assert outcome.through_gateway.share >= LEAST_GAIN * outcome.by_turns.share, outcome
+
+
+def test_the_gateway_knows_both_engines_and_predicts_about_what_they_find(
+    pair: tuple[OwnVllm, OwnVllm], outcome: Outcome
+) -> None:
+    assert outcome.told.backends == {backend_name(BackendSettings(url=engine.url)) for engine in pair}
+    hits = outcome.through_gateway.hits
+    assert outcome.told.predicted == pytest.approx(hits, rel=PREDICTION_ERROR), outcome
+    assert outcome.told.found == pytest.approx(hits, rel=PREDICTION_ERROR), outcome
 
 
 async def test_a_restart_of_an_engine_is_seen_and_a_pause_of_its_probes_is_none(

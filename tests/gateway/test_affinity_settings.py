@@ -44,11 +44,26 @@ def depth_after(router: Router, seconds: float, intent: Intent, first: Intent | 
 def test_enabled_looks_into_prompts_and_sends_equal_beginnings_to_one_backend(enabled: bool) -> None:
     section = AffinitySettings(enabled=enabled)
     assert depth_after(core(affinity=section), 1.0, of("system")) == (BLOCK_CHARS if enabled else 0)
-    pool = PoolSettings(name="p", backends=(BackendSettings(url="http://b"),))
-    tagging = Tagging(Settings(pools=(pool,), affinity=section))
+    assert has_key(affinity=section) is enabled
+
+
+def has_key(backends: int = 2, window: int | None = None, **sections: Any) -> bool:
+    """Whether a prompt is looked into."""
+    pool = PoolSettings(
+        name="p",
+        window=None if window is None else WindowSettings(max=window),
+        backends=tuple(BackendSettings(url=f"http://b{number}") for number in range(backends)),
+    )
+    tagging = Tagging(Settings(pools=(pool,), **sections))
     body = {"messages": [{"role": "user", "content": "x" * 500}]}
     intent = tagging.intent(tagging.client(()), Kind.CHAT, "/v1/chat/completions", "", body)
-    assert (intent.key is not None) is enabled
+    return intent.key is not None
+
+
+def test_behind_one_backend_without_a_window_no_prompt_is_looked_into() -> None:
+    assert not has_key(backends=1)
+    assert has_key(backends=1, window=4)
+    assert has_key(backends=2)
 
 
 @pytest.mark.parametrize("most", [64, 1024])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.prefix_chain import MAX_DEPTH_CHARS, MIN_GAP_CHARS, Prefix, prefix_of, seed_of
 
-MOST_BOUNDARIES = 35
+MOST_BOUNDARIES = 34
 TEXTS = st.one_of(
     st.text(max_size=40),
     st.builds(
@@ -126,9 +126,7 @@ def test_there_are_few_boundaries_and_none_is_deep(sizes: list[int]) -> None:
     assert max(prefix.depths, default=0) <= MAX_DEPTH_CHARS
 
 
-WORST_ENDS = (
-    257, 514, 771, 1157, 1810, 2830, 4424, 6914, 10805, 16885, 26385, 41229, 64423, 90_000,
-)  # fmt: skip
+WORST_ENDS = (257, 514, 771, 1285, 2010, 3143, 4913, 7679, 12000, 18751, 29300, 45783, 71538)
 """Each message a third of all before it and more, and ending right behind a place: found by search over all depths."""
 
 
@@ -138,11 +136,11 @@ def test_the_worst_conversation_reaches_the_bound() -> None:
 
 
 @pytest.mark.parametrize("message_chars", [20, 150, 400, 1500, 6000, 70_000])
-def test_conversations_of_even_messages_have_some_twenty_five(message_chars: int) -> None:
+def test_conversations_of_even_messages_have_twenty_odd(message_chars: int) -> None:
     prefix = prefix_of(
         [words(500), *(words(message_chars, seed) for seed in range(66_000 // message_chars + 1))], 0
     )
-    assert 22 <= len(prefix.hashes) <= 28
+    assert 22 <= len(prefix.hashes) <= 30
     assert prefix.depths[-1] > 0.8 * MAX_DEPTH_CHARS
 
 
@@ -200,10 +198,10 @@ def test_the_end_of_a_message_tells_prompts_apart_only_behind_it() -> None:
 
 @pytest.mark.parametrize("mark", ["\x1e", "\x1f", "\n", "\x00"])
 def test_a_text_cannot_pretend_to_be_two_messages(mark: str) -> None:
-    head, question, answer = words(2000), "x" * 150, "y" * 280
+    head, question, answer = words(640), "x" * 100, "y" * 156
     one, two = prefix_of([head, question + mark + answer], 0), prefix_of([head, question, answer], 0)
-    assert (one.depths[-2:], two.depths[-2:]) == ((2000, 2431), (2000, 2430))
-    assert recognised(one, two) == 2000
+    assert (one.depths[-2:], two.depths[-2:]) == ((640, 896), (640, 896))
+    assert recognised(one, two) == 640
 
 
 def test_a_beginning_in_english_has_one_name_whatever_language_follows() -> None:
@@ -220,18 +218,16 @@ def test_depths_are_characters_in_every_script() -> None:
 def test_names_are_the_same_on_every_machine() -> None:
     assert seed_of("m", "", "k") == 7_917_269_574_977_897_943
     assert prefix_of(
-        ["system\n" + "Be brief. " * 40, "user\n" + "请查询😀\ud800" * 80], seed_of("m")
+        ["system\n" + "Be brief. " * 40, "user\n" + "请查询😀\ud800" * 40], seed_of("m")
     ) == Prefix(
         hashes=(
             5_085_039_956_640_052_307,
             15_181_056_255_250_072_443,
-            17_563_204_570_360_063_526,
-            7_487_266_981_572_562_548,
         ),
-        depths=(256, 407, 663, 812),
-        chars=812,
-        sizes=(256, 407, 1215, 1692),
-        size=1692,
+        depths=(256, 407),
+        chars=612,
+        sizes=(256, 407),
+        size=1052,
     )
 
 

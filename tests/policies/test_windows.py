@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.windows import Window, WindowRules, pushed_back, reported, sampled, started
+from policies.windows import (
+    Window,
+    WindowRules,
+    gathered,
+    gathers_until,
+    pushed_back,
+    reported,
+    sampled,
+    started,
+)
 
 RULES = WindowRules(start=8, min=4, max=32)
 Event = tuple[str, float, float, int]
@@ -171,3 +180,23 @@ def test_after_it_shrank_for_the_target_it_rests_for_one_interval() -> None:
         if not limits or limits[-1] != window.limit:
             limits.append(window.limit)
     assert limits == pytest.approx([8, 7.2, 6.48, 5.832, 5.2488, 4.72392])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 16), st.floats(0.001, 0.2)), max_size=300),
+)
+def test_samples_that_are_gathered_move_a_window_as_they_would_one_by_one(
+    samples: list[tuple[float, int, float]],
+) -> None:
+    one_by_one = together = started(RULES)
+    kept: list[tuple[float, int]] = []
+    now = 0.0
+    for seconds, in_flight, pause in samples:
+        now += pause
+        one_by_one = sampled(one_by_one, seconds, in_flight, now, RULES)
+        if now < gathers_until(together):
+            kept.append((seconds, in_flight))
+            continue
+        together = sampled(gathered(together, kept), seconds, in_flight, now, RULES)
+        kept.clear()
+    assert gathered(together, kept) == one_by_one

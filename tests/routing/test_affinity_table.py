@@ -148,10 +148,22 @@ def test_what_a_cache_has_evicted_since_is_not_known_any_more() -> None:
     table.sent([1, 2], 1, home, 0.0)
     home.sent(0.0, 900.0, 100.0)
     assert table.known([1, 2], home, 0.0) == 2
-    table.sent([1], 1, home, 0.0)
+    table.sent([1], 1, home, 1.0)
     home.sent(0.0, 1.0, 0.0)
-    assert table.known([1, 2], home, 0.0) == 1, "the first was used again"
-    assert table.known([2], home, 0.0) == 0
+    assert table.known([1, 2], home, 1.0) == 1, "the first was used again"
+    assert table.known([2], home, 1.0) == 0
+
+
+def test_what_goes_where_it_went_last_is_written_down_anew_every_half_second() -> None:
+    table = AffinityTable(256, 0.7)
+    a, b = homes(2, kv_tokens=1000)
+    for step in range(50):
+        table.sent([1], 1, a, step / 10)
+        a.sent(0.0, 100.0, 0.0)
+        assert table.known([1], a, step / 10) == 1
+    assert table.top(5.0)[0].uses <= 10
+    table.sent([1], 1, b, 5.0)
+    assert known(table, 1, 5.0) == [1, 2]
 
 
 def test_a_cold_prefix_that_becomes_hot_keeps_its_home() -> None:
@@ -204,9 +216,9 @@ def test_the_most_used_prefixes_are_shown_with_how_often_and_how_long_ago() -> N
     table = AffinityTable(256, 0.7)
     _, home = homes(2)
     for fingerprint in range(1, 60):
-        for _ in range(fingerprint):
-            table.sent([fingerprint], 1, home, 5.0)
-    top = table.top(8.0)
+        for use in range(fingerprint):
+            table.sent([fingerprint], 1, home, float(use))
+    top = table.top(61.0)
     assert [one.fingerprint for one in top] == list(range(59, 39, -1))
     assert top[0] == (59, (2,), 59, 3.0)
 
