@@ -13,7 +13,7 @@ Because ends need less distance than other places, a conversation of messages be
 Of n characters that two prompts share, the deepest boundary of both is above n - max(256, n / 5). At equal seeds the converse holds
 too, but for a collision of 64 bits.
 
-Bounds: no boundary is deeper than 65,536 characters, and there are at most 34; twenty-odd at that depth unless every message is a third of all
+Bounds: no boundary is deeper than 65,536 characters, and there are at most 35; twenty-odd at that depth unless every message is a third of all
 before it and ends right behind a place.
 One character stands for another: the record separator (U+001E) is read as the unit separator (U+001F), since it marks the ends of pieces.
 Cost: one hash a boundary; pieces are joined and measured in C.

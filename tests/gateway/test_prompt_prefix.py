@@ -134,6 +134,21 @@ def test_an_image_or_a_sound_is_known_by_its_content(one: dict[str, Any], two: d
     assert shared(same, different) == 0
 
 
+def test_the_mark_that_a_client_sets_for_the_cache_does_not_make_another_image() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
+    assert chat(user([image, QUESTION])) == chat(
+        user([{**image, "cache_control": {"type": "ephemeral"}}, QUESTION])
+    )
+
+
+@pytest.mark.parametrize(("one", "two"), [("\ud800", "\ud801"), (2**70, 2**70 + 1)])
+def test_tools_that_only_a_lenient_decoder_reads_are_told_apart(one: Any, two: Any) -> None:
+    first, second = (chat(SYSTEM, USER, tools=[{**TOOL, "default": each}]) for each in (one, two))
+    assert first == chat(SYSTEM, USER, tools=[{**TOOL, "default": one}])
+    assert first.chars == second.chars > len(LONG) * 2 + len(QUESTION)
+    assert first.hashes[-1] != second.hashes[-1]
+
+
 def test_a_large_image_is_read_in_samples_and_its_length() -> None:
     def with_data(data: str) -> Prefix:
         return chat(user([{"type": "image_url", "image_url": {"url": data}}]))
