@@ -43,6 +43,8 @@ MAX_SCANNED = 16
 _COUNTERS_PER_PREFIX = 4
 _SESSIONS_SHARE = 8
 _UNUSED = 64
+SHARE_SECONDS = 10.0
+"""How often the table's parts are shared out anew by the traffic: moving them takes some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Placement:
         """Anew, and nothing of what was."""
         rules = self.rules
         self._max_prefixes = max_prefixes
+        self._share_at = 0.0
         self.table = AffinityTable(max_prefixes, self.paths.shares()[0])
         self.sessions = SessionHomes(max(1, max_prefixes // _SESSIONS_SHARE), rules.lifetime)
         width = 1 << (_COUNTERS_PER_PREFIX * max_prefixes - 1).bit_length()
@@ -91,6 +94,9 @@ class Placement:
             # Not before the first that has a key: a fleet without prompts needs none of it.
             self._remember(self.rules.max_prefixes)
         sketch, table = self.sketch, self.table
+        if now >= self._share_at:
+            self._share_at = now + SHARE_SECONDS
+            table.share_out(self.paths.shares()[0])
         indices = counted(depths)
         seen = [hashes[index] for index in indices]
         if session:

@@ -1,4 +1,4 @@
-"""Rules for business types, their classifier, tenants and lengths: names that stand once, references that lead somewhere, matches that are one type's only."""
+"""Rules for business types, their classifier, tenants, lengths and how long prefixes are remembered: names that stand once, references that lead somewhere, matches that are one type's only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from gateway.classifier_file import UnusableModel, read_model
 from gateway.configuration.reading import Faults, Reading
 from gateway.settings import (
+    AffinitySettings,
     AnonymousSettings,
     BusinessTypeSettings,
     ClassifierSettings,
@@ -46,6 +47,8 @@ def demand_faults(readings: Sequence[Reading]) -> Faults:
             yield from _classifier(reading, types)
         elif reading.record is LengthSettings:
             yield from _lengths(reading)
+        elif reading.record is AffinitySettings:
+            yield from _lifetimes(reading)
     yield from _nobody_may_call(readings)
     yield from _tenants_out_of_reach(readings)
 
@@ -138,6 +141,12 @@ def _lengths(reading: Reading) -> Faults:
     short, long = (reading.values.get(field.name, field.default) for field in fields(LengthSettings))
     if not reading.broken and short > long >= 1:
         yield reading.at("short_below"), "is above `long_above`; allowed: at most as much"
+
+
+def _lifetimes(reading: Reading) -> Faults:
+    values = {field.name: reading.values.get(field.name, field.default) for field in fields(AffinitySettings)}
+    if not reading.broken and values["min_ttl_seconds"] > values["max_ttl_seconds"] >= 1:
+        yield reading.at("min_ttl_seconds"), "is above `max_ttl_seconds`; allowed: at most as much"
 
 
 def _nobody_may_call(readings: Sequence[Reading]) -> Faults:

@@ -180,6 +180,13 @@ def test_an_unknown_name_from_the_environment_is_not_quoted() -> None:
     assert fault.key == "business_types[0].pools[0]" and "s3cret" not in fault.message
 
 
+@pytest.mark.parametrize("section", ["{min_ttl_seconds: 10, max_ttl_seconds: 9}", "{max_ttl_seconds: 20}"])
+def test_a_shortest_lifetime_above_the_longest_is_named(section: str) -> None:
+    fault = only_fault(f"affinity: {section}")
+    assert fault.key == "affinity.min_ttl_seconds"
+    assert "is above `max_ttl_seconds`" in fault.message
+
+
 @pytest.mark.parametrize("lengths", ["{short_below: 10, long_above: 9}", "{short_below: 5000}"])
 def test_short_prompts_are_shorter_than_long_ones(lengths: str) -> None:
     fault = only_fault(f"lengths: {lengths}")

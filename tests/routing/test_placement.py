@@ -16,7 +16,7 @@ from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
 from routing.decision import Intent, Lease
 from routing.fleet import Backend, BackendPlan
-from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, AffinityRules
+from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, SHARE_SECONDS, AffinityRules
 from routing.router import Router
 from routing.rules import Rules
 from tests.routing.prompts import BLOCK_CHARS, key_of, of
@@ -358,6 +358,21 @@ def test_a_trusted_client_names_the_path() -> None:
     assert sent(router, Intent(path=CachePath.HOT)).tag.path is CachePath.HOT
     leases = [sent(router, of("system")._replace(path=CachePath.COLD)) for _ in range(5)]
     assert {lease.tag.path for lease in leases} == {CachePath.COLD}
+
+
+def test_the_table_is_shared_out_by_the_traffic() -> None:
+    router = fleet(2, affinity=AffinityRules(max_prefixes=1000))
+    served(router, of("a"))
+    table = router.placement.table
+    assert table.hot.capacity == 700
+    now = 0.0
+    for path, capacity in ((CachePath.HOT, 900), (CachePath.COLD, 500)):
+        for _ in range(1000):
+            router.placement.paths.arrived(path, 1000.0)
+        now += SHARE_SECONDS
+        served(router, of("a"), now)
+        assert table.hot.capacity == pytest.approx(capacity, abs=20)
+        assert table.hot.capacity + table.cold.capacity == 1000
 
 
 # --- what the engines say -----------------------------------------------------------------------------------------------------
