@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.configuration import ConfigurationError, parse
 from gateway.settings import (
+    AffinitySettings,
     AnonymousSettings,
     BackendSettings,
     BatchingSettings,
@@ -167,6 +168,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
     types = draw(business_types([pool.name for pool in pools], [one.name for one in tenants]))
     anonymous = AnonymousSettings(allow=draw(st.booleans()) or not tenants, max_lane=draw(LANES))
     lengths = draw(spans(LengthSettings, "short_below", "long_above"))
+    affinity = draw(spans(AffinitySettings, "min_ttl_seconds", "max_ttl_seconds"))
     lanes = {
         field.name: draw(st.builds(kind, **numbers(kind)))
         for field in fields(LanesSettings)
@@ -174,11 +176,21 @@ def all_settings(draw: st.DrawFn) -> Settings:
     }
     return Settings(
         pools=pools, tenants=tenants, business_types=types, anonymous=anonymous, lengths=lengths,
-        lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
+        affinity=affinity, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
     )  # fmt: skip
 
 
-COMPOSED = {"pools", "tenants", "business_types", "anonymous", "lengths", "lanes", "server", "aliases"}
+COMPOSED = {
+    "pools",
+    "tenants",
+    "business_types",
+    "anonymous",
+    "lengths",
+    "affinity",
+    "lanes",
+    "server",
+    "aliases",
+}
 PLAIN = {field.name for field in fields(Settings)} - COMPOSED
 
 
