@@ -18,14 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.body import (
-    NOTHING_SEEN,
     ClientLeft,
     Receive,
-    for_engine,
     read_body,
     too_large,
-    view_form,
-    view_json,
 )
 from gateway.client_head import ClientHead
 from gateway.departure import ClientGone, Departure
@@ -33,12 +29,13 @@ from gateway.errors import Refused, error_event, refusal_answer
 from gateway.front import Cause, FrontProtocol
 from gateway.headers import request_head
 from gateway.load_header import ASKING_LINE, asks_load, take_load
-from gateway.paths import Kind, Route, route_of
+from gateway.paths import Kind, route_of
 from gateway.preemption import Preemptor
 from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
-from gateway.tagging import Client, Tagging
+from gateway.request import Request
+from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Exchange, Upstream
@@ -66,57 +63,6 @@ class Snapshot:
     max_body_bytes: int
     aliases: Mapping[str, str]
     tagging: Tagging
-
-
-class Request:
-    """What the proxy knows of a request before it chose a backend."""
-
-    __slots__ = (
-        "body",
-        "client",
-        "content_length",
-        "head",
-        "is_known",
-        "keep_usage_back",
-        "kind",
-        "method",
-        "model",
-        "target",
-        "view",
-    )
-
-    def __init__(self, scope: Any, route: Route, head: ClientHead, client: Client) -> None:
-        self.method: str = scope["method"]
-        self.kind = route.kind
-        self.is_known = route.is_known
-        query: bytes = scope["query_string"]
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        self.target = raw_path + b"?" + query if query else raw_path
-        self.head = head
-        self.client = client
-        self.content_length = head.content_length(scope["headers"])
-        self.body = b""
-        self.view = NOTHING_SEEN
-        self.model = ""
-        self.keep_usage_back = False
-
-    def take(self, body: bytes, aliases: Mapping[str, str]) -> None:
-        self.body = body
-        if self.method not in ("POST", "PUT", "PATCH") or self.kind is Kind.OTHER:
-            return
-        if not body and self.kind is Kind.JSON:
-            return  # some calls have none, as `/v1/responses/{id}/cancel`
-        try:
-            self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
-        except Refused:
-            if self.is_known:
-                raise
-            return
-        self.model = aliases.get(self.view.model, self.view.model)
-        self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)
-
-    def has_body(self) -> bool:
-        return bool(self.body) or self.content_length is not None or self.method in ("POST", "PUT", "PATCH")
 
 
 class Proxy:

@@ -8,15 +8,11 @@ key. A setting exists here only if something reads it and a test fails when it i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from gateway.bounded import bounded
+from gateway.session_settings import SessionSettings
 from policies.pool_choice import PoolRole
 from policies.terms import Lane
-
-
-def bounded(default: Any, at_least: float, at_most: float) -> Any:
-    """A numeric field with its default, None where it may be left open, and the inclusive range the loaders enforce."""
-    return field(default=default, metadata={"at_least": at_least, "at_most": at_most})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +364,7 @@ class Settings:
     paths: PathSettings = field(default_factory=PathSettings)
     shedding: SheddingSettings = field(default_factory=SheddingSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
     log: LogSettings = field(default_factory=LogSettings)
     business_types: tuple[BusinessTypeSettings, ...] = ()
     classifier: ClassifierSettings = field(default_factory=ClassifierSettings)

@@ -1,7 +1,7 @@
 """Status and retry advice of each refusal.
 
 Decides: the HTTP status, the OpenAI error type and whether a client may try again, for every member of `Refusal`.
-400/404/405/413/414/431 are the client's to mend; 401 is a key that is missing or wrong, 403 one that gives no right to this; 408 is a request that
+400/404/405/409/413/414/431 are the client's to mend; 401 is a key that is missing or wrong, 403 one that gives no right to this; 408 is a request that
 never came in full; 429 is a client that has had its share; 502 is a backend that failed this request; 503 is a fleet that is short, broken or
 leaving; 504 is an admitted request that ran out of time.
 
@@ -16,13 +16,18 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.MALFORMED_HTTP: 400,
     Refusal.BAD_REQUEST: 400,
     Refusal.NO_POOL: 400,
+    Refusal.INVALID_SESSION: 400,
     Refusal.UNAUTHORIZED: 401,
     Refusal.FORBIDDEN: 403,
     Refusal.UNKNOWN_PATH: 404,
     Refusal.UNKNOWN_MODEL: 404,
+    Refusal.UNKNOWN_SESSION: 404,
+    Refusal.UNKNOWN_RESPONSE: 404,
+    Refusal.RESPONSE_GONE: 404,
     Refusal.METHOD_NOT_ALLOWED: 405,
     Refusal.HEAD_TIMEOUT: 408,
     Refusal.BODY_TIMEOUT: 408,
+    Refusal.SESSION_CONFLICT: 409,
     Refusal.BODY_TOO_LARGE: 413,
     Refusal.TARGET_TOO_LONG: 414,
     Refusal.OVER_SHARE: 429,
@@ -37,6 +42,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.OVERLOADED: 503,
     Refusal.STANDING_QUEUE: 503,
     Refusal.COLD_PATH_CLOSED: 503,
+    Refusal.SESSION_STORE_UNAVAILABLE: 503,
     Refusal.SHUTTING_DOWN: 503,
     Refusal.QUEUE_TIMEOUT: 504,
     Refusal.FIRST_BYTE_TIMEOUT: 504,
@@ -55,6 +61,7 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.OVERLOADED: 1,
     Refusal.STANDING_QUEUE: 1,
     Refusal.COLD_PATH_CLOSED: 5,
+    Refusal.SESSION_STORE_UNAVAILABLE: 1,
     Refusal.QUEUE_TIMEOUT: 1,
     Refusal.SHUTTING_DOWN: 1,
 }
@@ -63,7 +70,7 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
 def error_type(reason: Refusal) -> str:
     """The `type` of an OpenAI error body: who has to act."""
     status = STATUS_OF[reason]
-    if reason in (Refusal.UNKNOWN_MODEL, Refusal.UNKNOWN_PATH):
+    if status == 404:
         return "NotFoundError"
     if status < 500:
         return "invalid_request_error"

@@ -27,7 +27,6 @@ BROKEN: Final = object()
 """Stands for a value that has a fault."""
 
 NOT_YET: Final[Mapping[tuple[type[Any], str], str]] = {
-    (Settings, "sessions"): "sessions",
     (Settings, "rules"): "degradation rules",
 }
 """Keys that the configuration's shape reserves for what later versions do."""

@@ -125,7 +125,6 @@ def test_a_window_that_is_null_is_no_window() -> None:
             "allowed: emergency, interactive",
         ),
         ("anonymous: {allow: no}", "anonymous.allow", "is not a boolean"),
-        ("sessions: {}", "sessions", "is not supported yet"),
         ("rules: []", "rules", "is not supported yet"),
     ],
 )

@@ -1,0 +1,61 @@
+"""One request as the proxy knows it before it chose a backend: who asks, for what, and the bytes an engine is to get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.body import NOTHING_SEEN, for_engine, view_form, view_json
+from gateway.client_head import ClientHead
+from gateway.errors import Refused
+from gateway.paths import Kind, Route
+from gateway.tagging import Client
+
+
+class Request:
+    __slots__ = (
+        "body",
+        "client",
+        "content_length",
+        "head",
+        "is_known",
+        "keep_usage_back",
+        "kind",
+        "method",
+        "model",
+        "target",
+        "view",
+    )
+
+    def __init__(self, scope: Any, route: Route, head: ClientHead, client: Client) -> None:
+        self.method: str = scope["method"]
+        self.kind = route.kind
+        self.is_known = route.is_known
+        query: bytes = scope["query_string"]
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.target = raw_path + b"?" + query if query else raw_path
+        self.head = head
+        self.client = client
+        self.content_length = head.content_length(scope["headers"])
+        self.body = b""
+        self.view = NOTHING_SEEN
+        self.model = ""
+        self.keep_usage_back = False
+
+    def take(self, body: bytes, aliases: Mapping[str, str]) -> None:
+        self.body = body
+        if self.method not in ("POST", "PUT", "PATCH") or self.kind is Kind.OTHER:
+            return
+        if not body and self.kind is Kind.JSON:
+            return  # some calls have none, as `/v1/responses/{id}/cancel`
+        try:
+            self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
+        except Refused:
+            if self.is_known:
+                raise
+            return
+        self.model = aliases.get(self.view.model, self.view.model)
+        self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)
+
+    def has_body(self) -> bool:
+        return bool(self.body) or self.content_length is not None or self.method in ("POST", "PUT", "PATCH")
