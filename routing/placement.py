@@ -67,7 +67,7 @@ class Placement:
         self._remember(_UNUSED)
 
     def _remember(self, max_prefixes: int) -> None:
-        """Anew, and nothing of what was."""
+        """Anew, and nothing of what was. Not before the first request that has a key: a fleet without prompts needs none of it."""
         rules = self.rules
         self._max_prefixes = max_prefixes
         self._share_at = 0.0
@@ -91,7 +91,6 @@ class Placement:
         (hashes, depths, chars, _, _), session = key
         rules = self.rules.heat
         if self._max_prefixes != self.rules.max_prefixes:
-            # Not before the first that has a key: a fleet without prompts needs none of it.
             self._remember(self.rules.max_prefixes)
         sketch, table = self.sketch, self.table
         if now >= self._share_at:
@@ -190,6 +189,15 @@ class Placement:
         if tag.streamed:
             lease.prefilling = int(prompt - home.trust * lease.cached_tokens)
             lease.backend.prefilling += lease.prefilling
+
+    def learn(self, session: int, backend: Backend, fingerprint: int, now: float) -> None:
+        """Another gateway sent this session to `backend`, where its prompt was as long as the boundary of that fingerprint (0: not told)."""
+        if self._max_prefixes != self.rules.max_prefixes:
+            self._remember(self.rules.max_prefixes)
+        home = self.homes.of(backend)
+        self.sessions.learnt(session, home.number, now)
+        if fingerprint:
+            self.table.sent((fingerprint,), 0, home, now)
 
     def ended(self, lease: Lease, cached_tokens: int) -> None:
         """Well, and its engine said how much of its prompt it had cached, or said nothing, which is 0."""

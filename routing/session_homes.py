@@ -7,6 +7,7 @@ Keys are 64-bit hashes: the ids themselves are not kept.
 from __future__ import annotations
 
 from collections import OrderedDict
+from math import inf
 
 from policies.cache_lifetime import LifetimeRules, after_gap, lifetime_seconds
 
@@ -14,7 +15,8 @@ from policies.cache_lifetime import LifetimeRules, after_gap, lifetime_seconds
 class SessionHomes:
     def __init__(self, capacity: int, rules: LifetimeRules) -> None:
         self.capacity = capacity
-        self._sessions: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        self._sessions: OrderedDict[int, tuple[int, float, bool]] = OrderedDict()
+        """Home, when it was used or learnt, and whether this gateway itself sent the session there."""
         self.mean_gap_seconds: float | None = None
         self.configure(rules)
 
@@ -30,11 +32,25 @@ class SessionHomes:
         found = self._sessions.get(session)
         return 0 if found is None or now - found[1] > self.lifetime_seconds else found[0]
 
+    def known_for(self, session: int, now: float) -> float:
+        """Seconds since it was last sent somewhere from here, or learnt; infinite where nothing is known."""
+        found = self._sessions.get(session)
+        return inf if found is None else now - found[1]
+
+    def learnt(self, session: int, home: int, now: float) -> None:
+        """From another gateway. Teaches nothing of gaps."""
+        self._put(session, home, now, False)
+
     def sent(self, session: int, home: int, now: float) -> None:
-        before = self._sessions.pop(session, None)
-        if before is not None:
+        before = self._put(session, home, now, True)
+        if before is not None and before[2]:
             self.mean_gap_seconds = after_gap(self.mean_gap_seconds, now - before[1])
             self.lifetime_seconds = lifetime_seconds(self.mean_gap_seconds, self._rules)
-        elif len(self._sessions) >= self.capacity:
+
+    def _put(self, session: int, home: int, now: float, is_ours: bool) -> tuple[int, float, bool] | None:
+        """What was there before."""
+        before = self._sessions.pop(session, None)
+        if before is None and len(self._sessions) >= self.capacity:
             self._sessions.popitem(last=False)
-        self._sessions[session] = home, now
+        self._sessions[session] = home, now, is_ours
+        return before

@@ -42,3 +42,15 @@ def test_other_bounds_hold_at_once() -> None:
     sessions.sent(1, 7, 0.0)
     sessions.configure(LifetimeRules(min_seconds=1.0, max_seconds=10.0))
     assert sessions.home(1, 11.0) == 0
+
+
+def test_a_home_learnt_from_another_gateway_counts_and_teaches_no_gap() -> None:
+    sessions = SessionHomes(5, LifetimeRules())
+    assert sessions.known_for(1, 9.0) == float("inf")
+    sessions.learnt(1, 7, 10.0)
+    assert sessions.home(1, 11.0) == 7
+    assert sessions.known_for(1, 12.5) == 2.5
+    sessions.sent(1, 7, 13.0)
+    assert sessions.mean_gap_seconds is None
+    sessions.sent(1, 7, 17.0)
+    assert sessions.mean_gap_seconds == 4.0
