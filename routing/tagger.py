@@ -56,21 +56,8 @@ class Tagger:
         """`pools` is empty where no pool takes such a request."""
         rules = self.rules
         (
-            business,
-            lane,
-            tenant,
-            weight,
-            target,
-            size,
-            max_tokens,
-            streamed,
-            named,
-            backend,
-            _,
-            key,
-            path,
-            is_held,
-        ) = intent
+            business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _, key, path, is_held,
+        ) = intent  # fmt: skip
         if lane is EMERGENCY and not self._grants(tenant, now, served_per_second):
             lane = INTERACTIVE
         prompt = output = output_p90 = 0.0

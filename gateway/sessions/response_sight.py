@@ -23,10 +23,22 @@ _STREAM = [b"", b"response"]
 class ResponseSight:
     """Feed it what came, until it is `done`."""
 
-    __slots__ = ("_at", "_awaits_value", "_buffer", "_is_stream", "_key", "_path", "_seen", "done")
+    __slots__ = (
+        "_at",
+        "_awaits_value",
+        "_buffer",
+        "_is_inside",
+        "_is_stream",
+        "_key",
+        "_path",
+        "_seen",
+        "done",
+    )
 
     def __init__(self, is_stream: bool) -> None:
         self._is_stream = is_stream
+        self._is_inside = not is_stream
+        """What may be an object is being walked."""
         self._buffer = b"\n"
         """Where a stream's event begins, a line does."""
         self._at = self._seen = 0
@@ -47,20 +59,19 @@ class ResponseSight:
         return found
 
     def _walk(self) -> str:
-        while not self.done and self._enter():
+        while not self.done and (self._is_inside or self._enter()):
             found = self._walk_object()
-            if found or self._path:
+            if found or self._is_inside:
                 return found
             self.done = not self._is_stream  # what follows an event is the next event
         return ""
 
     def _enter(self) -> bool:
-        """Whether there is an object to walk on in."""
-        if self._path or not self._is_stream:
-            return True
+        """Into the data of the next event, if it has come."""
         start = _DATA.search(self._buffer, self._at)
+        self._is_inside = start is not None
         self._at = max(self._at, len(self._buffer) - 5) if start is None else start.end()
-        return start is not None
+        return self._is_inside
 
     def _walk_object(self) -> str:
         path, wanted = self._path, _STREAM if self._is_stream else _PLAIN
@@ -82,6 +93,7 @@ class ResponseSight:
                     path.pop()
                 self._awaits_value = False
                 if not path:
+                    self._is_inside = False
                     return ""
             elif not self._awaits_value:
                 self._key = token[1]
