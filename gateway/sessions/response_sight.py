@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-LOOK_BYTES = 64 * 1024
+LOOK_BYTES = 16 * 1024
 _TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*+)"|["{}\[\]:,]', re.DOTALL)
 _DATA = re.compile(rb"[\r\n]data:")
 _ID = re.compile(rb"[!#-\[\]-~]{1,128}")

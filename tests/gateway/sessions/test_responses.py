@@ -26,7 +26,7 @@ from policies.session_window import WindowRules
 from policies.terms import BackendId, PoolName
 from routing.fleet import BackendPlan, Fleet
 from tests import client
-from tests.backend import Ending, Framing, Gate, Script
+from tests.backend import Ending, Framing, Gate, Script, json_script
 from tests.emulator.running import until
 from tests.gateway.sessions.holding_engine import (
     NEVER_AGAIN,
@@ -298,6 +298,16 @@ async def test_a_held_request_is_tried_nowhere_else() -> None:
         answer = await gateway.post(ASKED | {"previous_response_id": name}, RESPONSES)
         assert refusal(answer) == (502, b"backend_broke")
         assert len(other.exchanges) == before
+
+
+async def test_a_new_response_that_no_engine_began_is_tried_elsewhere_and_remembered_where_it_was_made() -> (
+    None
+):
+    full, engine = Engine("full", lambda _: json_script({}, status=503)), Engine("a")
+    async with nodes(full, engine, count=1) as [gateway]:
+        made = [await make(gateway) for _ in range(3)]
+        assert {name.split("_")[1] for name in made} == {"a"} and full.exchanges
+        assert [(await call(gateway, "GET", name)).status for name in made] == [200] * 3
 
 
 async def test_who_waits_for_an_engine_that_goes_is_told_so() -> None:
