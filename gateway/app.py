@@ -24,6 +24,7 @@ from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
+from gateway.sessions.responses import Responses
 from gateway.settings import Settings
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
@@ -46,7 +47,12 @@ class Gateway:
         self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
         self.proxy = Proxy(
-            _snapshot(settings, self._accuracy), self.turnstile, self.upstream, self.telemetry, None
+            _snapshot(settings, self._accuracy),
+            self.turnstile,
+            self.upstream,
+            self.telemetry,
+            None,
+            Responses(self.router.fleet, clock),
         )
         self.realtime = Realtime(
             self.turnstile,

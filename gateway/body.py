@@ -62,7 +62,10 @@ NO_FIELDS: dict[str, Any] = {}
 
 
 class View(NamedTuple):
-    """What routing and relaying need of a body. `model` "" = none named; `stores`: the engine would keep something of it.
+    """What routing and relaying need of a body. `model` "" = none named; `stores`: the client asked the engine to keep something of it.
+
+    `/v1/responses` stores where nothing is said too; such a request may be repeated before the first byte of its answer like any other: what
+    its first attempt may have left in an engine is a response whose id nobody was told.
 
     `lacks_usage`: a stream whose usage the client did not ask for, so that the gateway may ask for itself; False where the client
     asked, does not stream, or sent options that may not be touched. `has_options`: the body names `stream_options`. `fields`: the

@@ -35,6 +35,8 @@ class Route:
     methods: frozenset[str]
     is_known: bool = True
     """Whether a body that is not of `kind` may be refused here: what an engine's other paths take is the engine's to say."""
+    is_responses: bool = False
+    """Whether it makes, or is about, a response that an engine may hold: `/v1/responses` and all below."""
 
 
 _POST = frozenset({"POST", "OPTIONS"})
@@ -46,6 +48,7 @@ _JSON_POST = Route(Kind.JSON, _POST)
 _EXACT: dict[str, Route] = {
     "/v1/chat/completions": Route(Kind.CHAT, _POST),
     "/v1/completions": Route(Kind.COMPLETION, _POST),
+    "/v1/responses": Route(Kind.JSON, _POST, is_responses=True),
     "/v1/audio/transcriptions": Route(Kind.FORM, _POST),
     "/v1/audio/translations": Route(Kind.FORM, _POST),
     "/v1/rerank": Route(Kind.JSON, frozenset({"POST", "PUT", "OPTIONS"})),
@@ -55,7 +58,6 @@ _EXACT: dict[str, Route] = {
 } | dict.fromkeys(
     (
         "/v1/chat/completions/batch",
-        "/v1/responses",
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/embeddings",
@@ -92,6 +94,8 @@ _CONTROL_ENDINGS = ("/render", "/derender", "/abort_requests")
 
 _BELOW_V1 = Route(Kind.OTHER, _ANY)
 _BELOW_V1_JSON = Route(Kind.JSON, _ANY, is_known=False)
+_RESPONSE = Route(Kind.OTHER, _ANY, is_responses=True)
+_RESPONSE_JSON = Route(Kind.JSON, _ANY, is_known=False, is_responses=True)
 
 
 def route_of(path: str, raw_path: bytes, method: str) -> Route | None:
@@ -104,6 +108,8 @@ def route_of(path: str, raw_path: bytes, method: str) -> Route | None:
     bare = path.rstrip("/")
     if bare in _CONTROL or bare.endswith(_CONTROL_ENDINGS):
         return None
+    if path.startswith("/v1/responses/"):
+        return _RESPONSE_JSON if method == "POST" else _RESPONSE
     return _BELOW_V1_JSON if method == "POST" else _BELOW_V1
 
 

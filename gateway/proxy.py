@@ -35,6 +35,7 @@ from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
 from gateway.request import Request
+from gateway.sessions.responses import Hold, Responses
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
@@ -73,12 +74,14 @@ class Proxy:
         upstream: Upstream,
         telemetry: Telemetry,
         log: Callable[[Record], None] | None,
+        responses: Responses,
     ) -> None:
         self.snapshot = snapshot
         self.live: set[Departure] = set()
         """Requests inside; at shutdown what remains of them is interrupted."""
         self.draining = False
         self.log = log
+        self.responses = responses
         self._turnstile = turnstile
         self._upstream = upstream
         self._telemetry = telemetry
@@ -89,6 +92,7 @@ class Proxy:
         record = Record(scope["method"], scope["path"], time.perf_counter())
         relay: Relay | None = None
         intent = NO_INTENT
+        hold: Hold | None = None
         departure = Departure(scope)
         front = departure.front
         self.live.add(departure)
@@ -115,6 +119,10 @@ class Proxy:
                 intent = tagging.intent(
                     request.client, request.kind, record.path, record.model, request.view.fields
                 )
+                if request.is_responses:
+                    hold = await self.responses.look(request, record.path, relay, tagging.tells_tenants_apart)
+                    if hold is not None:
+                        intent = self.responses.held(intent, hold)
                 async with self._turnstile.lease(request.model, intent) as lease:
                     try:
                         await self._attempt(request, lease, relay, record, departure)
@@ -123,6 +131,8 @@ class Proxy:
                             lease.service_seconds = record.first_byte_at - record.attempt_at
                             lease.usage = record.usage
         except Refused as refused:
+            if hold is not None:
+                refused = self.responses.explained(refused, hold)
             if not record.backend and intent is not NO_INTENT:
                 record.tag = UNTAGGED._replace(
                     business=intent.business, lane=intent.lane, tenant=intent.tenant

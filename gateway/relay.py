@@ -22,10 +22,12 @@ from gateway.events import EventReader, Usage, usage_from
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
+from gateway.sessions.response_sight import ResponseSight
 from gateway.upstream.connection import Connection
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
 from policies.terms import Refusal, Verdict
 from routing.decision import Lease
+from routing.fleet import Backend
 
 Send = Callable[[Any], Awaitable[None]]
 Move = Callable[[Verdict], bool]
@@ -74,6 +76,7 @@ class Relay:
         "body_started",
         "head_sent",
         "is_stream",
+        "on_response",
     )
 
     def __init__(
@@ -95,6 +98,8 @@ class Relay:
         self.head_sent = False
         self.body_started = False
         self.is_stream = False
+        self.on_response: Callable[[str, Backend], None] | None = None
+        """Told the id of the Responses API's response that passes, before any of it leaves; None where it is of no interest."""
 
     async def run(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         """`move` tries to take the lease to another backend; it is asked for a stream that begins with a failure."""
@@ -122,8 +127,11 @@ class Relay:
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         send = self._send
         sink = self._sink(reader, lease)
+        sight = None if self.on_response is None else ResponseSight(is_stream=True)
         try:
             while data := await answer.read():
+                if sight is not None and not sight.done:
+                    self._look(sight, data, lease)
                 passed = reader.feed(data)
                 if not passed:
                     continue
@@ -135,7 +143,7 @@ class Relay:
                     if lease.prefill_held or lease.prefilling:
                         self._charge(lease, 1)
                 await send({"type": "http.response.body", "body": passed, "more_body": True})
-                if sink is not None:
+                if sink is not None and (sight is None or sight.done):
                     await answer.pipe(sink)
             rest = reader.flush()
             must_finish = self._kind in (Kind.CHAT, Kind.COMPLETION) and reader.error is None
@@ -183,6 +191,10 @@ class Relay:
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
+        sight = None
+        if self.on_response is not None and is_json and answer.status == 200:
+            sight = ResponseSight(is_stream=False)
+            self._look(sight, data, lease)
         own = self._own
         headers = self._head(answer, lease, drop_length=False)
         is_sent = (
@@ -202,10 +214,17 @@ class Relay:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 data = await answer.read()
                 last = data or last
+                if sight is not None and not sight.done:
+                    self._look(sight, data, lease)
             await send({"type": "http.response.body", "body": data, "more_body": False})
         if is_json and answer.status == 200:
             record.usage = _usage_of(last)
         return verdict_of(answer.status)
+
+    def _look(self, sight: ResponseSight, data: bytes, lease: Lease) -> None:
+        response_id = sight.feed(data)
+        if response_id and self.on_response is not None:
+            self.on_response(response_id, lease.backend)
 
     def _head(self, answer: Connection, lease: Lease, drop_length: bool) -> list[tuple[bytes, bytes]]:
         """The headers that the client gets; from here on the answer has begun."""

@@ -19,6 +19,7 @@ class Request:
         "content_length",
         "head",
         "is_known",
+        "is_responses",
         "keep_usage_back",
         "kind",
         "method",
@@ -31,6 +32,7 @@ class Request:
         self.method: str = scope["method"]
         self.kind = route.kind
         self.is_known = route.is_known
+        self.is_responses = route.is_responses
         query: bytes = scope["query_string"]
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path

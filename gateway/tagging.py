@@ -76,9 +76,13 @@ class Tagging:
         said = trusted_hints(hints(headers), tenant.trust_headers)
         return Client(self, self.tenants.acting_for(tenant, said.tenant), said)
 
+    @property
+    def tells_tenants_apart(self) -> bool:
+        return len(self.tenants.names) > 1
+
     def may_set_priority(self, client: Client) -> bool:
         """Whether the body's `priority` may reach an engine: where clients are told apart, only that of a trusted one."""
-        return client.tenant.trust_headers or len(self.tenants.names) == 1
+        return client.tenant.trust_headers or not self.tells_tenants_apart
 
     def intent(
         self, client: Client, kind: Kind, path: str, model: str, fields: dict[str, Any] = NO_FIELDS

@@ -43,6 +43,8 @@ class Intent(NamedTuple):
     """What an engine's cache may hold of it; None where the gateway does not look."""
     path: CachePath | None = None
     """As a trusted client named it."""
+    is_held: bool = False
+    """`backend` alone can serve it: its pool, the only one in `pools`, takes it whatever its length."""
 
 
 NO_INTENT = Intent()

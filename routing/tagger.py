@@ -55,9 +55,9 @@ class Tagger:
     def tag(self, model: str, intent: Intent, now: float, served_per_second: float) -> Tag:
         """`pools` is empty where no pool takes such a request."""
         rules = self.rules
-        business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _, key, path = (
-            intent
-        )
+        (
+            business, lane, tenant, weight, target, size, max_tokens, streamed, named, backend, _, key, path, is_held,
+        ) = intent  # fmt: skip
         if lane is EMERGENCY and not self._grants(tenant, now, served_per_second):
             lane = INTERACTIVE
         prompt = output = output_p90 = 0.0
@@ -70,7 +70,7 @@ class Tagger:
             if cost < 1.0:
                 cost = 1.0
         realtime = is_realtime(lane, prompt, output, rules.pool_choice)
-        pools = self._order(named, prompt, realtime, size is not None)
+        pools = named if is_held else self._order(named, prompt, realtime, size is not None)
         hot = 0
         if key is not None or path is not None:
             placement = self._placement
@@ -87,6 +87,8 @@ class Tagger:
 
     def pools_of(self, intent: Intent, tag: Tag) -> tuple[PoolName, ...]:
         """The order for a request that was tagged under another configuration."""
+        if intent.is_held:
+            return intent.pools
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self.rules.pool_choice)
         return self._order(intent.pools, tag.prompt_tokens, realtime, intent.size is not None)
 

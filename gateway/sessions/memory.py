@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
+from gateway.sessions.expiring import Expiring
 from gateway.sessions.store import (
     NO_WINDOW,
     REMEMBERED_IDS,
@@ -22,8 +22,6 @@ from gateway.sessions.store import (
     Window,
 )
 from policies.session_window import TurnSize, WindowRules, fits, leaving
-
-Value = TypeVar("Value")
 
 
 class _Kept:
@@ -40,34 +38,6 @@ class _Kept:
         self.size_bytes = 0
 
 
-class _Expiring(Generic[Value]):
-    """The `capacity` most recently set values, each until its time."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._values: OrderedDict[str, tuple[Value, float]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: str, now: float) -> Value | None:
-        found = self._values.get(key)
-        return found[0] if found is not None and found[1] > now else None
-
-    def pop(self, key: str) -> Value | None:
-        found = self._values.pop(key, None)
-        return None if found is None else found[0]
-
-    def set(self, key: str, value: Value, until: float) -> list[Value]:
-        """What had to go for it."""
-        self._values[key] = value, until
-        self._values.move_to_end(key)
-        return [self.pop_oldest() for _ in range(len(self._values) - self.capacity)]
-
-    def pop_oldest(self) -> Value:
-        return self._values.popitem(last=False)[1][0]
-
-
 class MemoryStore:
     def __init__(
         self, rules: WindowRules, max_sessions: int, max_bytes: int, clock: Callable[[], float]
@@ -76,9 +46,9 @@ class MemoryStore:
         self._clock = clock
         self._max_bytes = max_bytes
         self.size_bytes = 0
-        self._windows: _Expiring[_Kept] = _Expiring(max_sessions)
-        self._homes: _Expiring[Home] = _Expiring(max_sessions)
-        self._responses: _Expiring[ResponseOwner] = _Expiring(max_sessions)
+        self._windows: Expiring[_Kept] = Expiring(max_sessions)
+        self._homes: Expiring[Home] = Expiring(max_sessions)
+        self._responses: Expiring[ResponseOwner] = Expiring(max_sessions)
 
     async def window(self, key: SessionKey) -> Window:
         kept = self._live(key)
