@@ -1,0 +1,106 @@
+"""From `sessions.redis_url` to a client of Redis or Valkey.
+
+| scheme | what stands behind it |
+|---|---|
+| `redis://[user:password@]host[:port][/db]` | one server |
+| `unix:///path` | one server on this machine |
+| `redis+sentinel://[user:password@]host:port,host:port/service` | the master that these Sentinels name |
+| `redis+cluster://[user:password@]host:port,host:port` | a cluster that these nodes know |
+
+`rediss` in place of `redis` is TLS. User and password are those of the servers; the Sentinels' own is `sessions.sentinel_password`. They may be percent-encoded.
+`BadRedisUrl` says what is wrong without showing what may be a password. Nothing is connected here. No client tries a command twice by itself: that is
+decided by who calls (`gateway.sessions.write_behind`), but a cluster's may follow a slot that moved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+_SCHEMES = frozenset(
+    {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
+)
+_PORTS = {"sentinel": 26379, "cluster": 6379}
+
+
+class BadRedisUrl(ValueError):
+    pass
+
+
+class RedisAddress:
+    """`nodes` are host and port; `service` is a Sentinel's name for its master."""
+
+    def __init__(self, url: str) -> None:
+        scheme, separator, _ = url.partition("://")
+        if not separator or scheme not in _SCHEMES:
+            raise BadRedisUrl(f"needs one of the schemes {', '.join(sorted(_SCHEMES))}")
+        self.is_tls = scheme.startswith("rediss")
+        self.kind = scheme.partition("+")[2] or "server"
+        self.url = url
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise BadRedisUrl("is not a URL") from None
+        login, _, hosts = parts.netloc.rpartition("@")
+        user, _, password = login.partition(":")
+        self.username = unquote(user) or None
+        self.password = unquote(password) or None
+        self.service = parts.path.strip("/")
+        default_port = _PORTS.get(self.kind, 6379)
+        self.nodes = [_node(host, default_port) for host in hosts.split(",")] if scheme != "unix" else []
+        if scheme == "unix" and not parts.path:
+            raise BadRedisUrl("needs a path: unix:///run/redis.sock")
+        if self.kind == "server" and len(self.nodes) > 1:
+            raise BadRedisUrl("names several hosts; redis+sentinel:// and redis+cluster:// take several")
+        if self.kind == "sentinel" and not self.service:
+            raise BadRedisUrl(
+                "needs the master's name behind the hosts: redis+sentinel://host:26379/mymaster"
+            )
+
+
+def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_password: str) -> Any:
+    """`redis.asyncio.Redis` or `RedisCluster`."""
+    import redis.asyncio as redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    options: dict[str, Any] = {
+        "socket_timeout": socket_seconds,
+        "socket_connect_timeout": socket_seconds,
+        "client_name": "headrace",
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if not address.url.startswith("unix:"):
+        options["socket_keepalive"] = True
+    login: dict[str, Any] = {"username": address.username, "password": address.password}
+    tls: dict[str, Any] = {}
+    if address.is_tls:
+        tls = {"ssl": True, "ssl_ca_certs": ca_file or None}
+    if address.kind == "cluster":
+        from redis.asyncio.cluster import ClusterNode
+
+        options["retry"] = Retry(NoBackoff(), 2)
+        nodes = [ClusterNode(host, port) for host, port in address.nodes]
+        return redis.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options, **login, **tls)
+    if address.kind == "sentinel":
+        from redis.asyncio.sentinel import Sentinel
+
+        about_sentinels = {**options, **tls, "password": sentinel_password or None}
+        make_sentinel: Any = Sentinel  # has no types
+        sentinel = make_sentinel(address.nodes, sentinel_kwargs=about_sentinels, **options, **login, **tls)
+        return sentinel.master_for(address.service)
+    if address.is_tls and ca_file:
+        options["ssl_ca_certs"] = ca_file
+    del options["retry"]
+    return redis.Redis.from_url(address.url, retry=Retry(NoBackoff(), 0), **options)
+
+
+def _node(text: str, default_port: int) -> tuple[str, int]:
+    host, _, port = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "")
+    host = host.strip("[]")
+    if not host:
+        raise BadRedisUrl("names a host that is empty")
+    number = int(port) if port else default_port
+    if not 0 < number < 65536:
+        raise BadRedisUrl("names a port outside of 1 to 65535")
+    return host, number
