@@ -24,11 +24,16 @@ from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
+from gateway.sessions.history import Histories, Sessions
+from gateway.sessions.memory import MemoryStore
+from gateway.sessions.turn_metrics import TurnMetrics
+from gateway.sessions.writer import DirectWriter
 from gateway.settings import Settings
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
+from policies.session_window import WindowRules
 from policies.terms import BackendId, Refusal
 from routing.router import Router
 
@@ -45,9 +50,25 @@ class Gateway:
         self._accuracy = IntentAccuracy()
         self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
-        self.proxy = Proxy(
-            _snapshot(settings, self._accuracy), self.turnstile, self.upstream, self.telemetry, None
+        kept = settings.sessions
+        store = MemoryStore(
+            WindowRules(
+                kept.max_turns,
+                kept.max_tokens,
+                int(kept.max_entry_kb * 1024),
+                int(kept.max_session_kb * 1024),
+            ),
+            kept.max_sessions,
+            int(kept.max_memory_mb * 1024 * 1024),
+            clock,
         )
+        self.sessions = Sessions(
+            store,
+            DirectWriter(store),
+            TurnMetrics(self.telemetry.registry, clock),
+            lambda _: self.settings.sessions.max_ttl_seconds,
+        )
+        self.proxy = Proxy(self._snapshot(settings), self.turnstile, self.upstream, self.telemetry, None)
         self.realtime = Realtime(
             self.turnstile,
             self.upstream,
@@ -75,12 +96,16 @@ class Gateway:
     def requests_in_flight(self) -> int:
         return len(self.proxy.live)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.proxy.snapshot
+
     def model_cards(self) -> list[Card] | None:
         return self._catalogue.cards(self.router.fleet, self.settings.aliases)
 
     def configure(self, settings: Settings) -> None:
         """`OSError` or `UnusableModel` where a backend's `ca_file` or the classifier cannot be read any more: then nothing has changed."""
-        snapshot = _snapshot(settings, self._accuracy)
+        snapshot = self._snapshot(settings)
         backends = [
             (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
@@ -120,6 +145,14 @@ class Gateway:
             return self._pages(scope, receive, send)
         return self.proxy(scope, receive, send)
 
+    def _snapshot(self, settings: Settings) -> Snapshot:
+        return Snapshot(
+            max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
+            aliases=settings.aliases,
+            tagging=Tagging(settings, self._accuracy),
+            histories=Histories(settings.sessions, self.sessions),
+        )
+
     def _configure_log(self, wanted: bool) -> None:
         if wanted and self._log is None:
             self._log = RequestLog(self._write_log)
@@ -137,19 +170,17 @@ def idle_router(settings: Settings) -> Router:
     return router
 
 
-def _snapshot(settings: Settings, accuracy: IntentAccuracy) -> Snapshot:
-    return Snapshot(
-        max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
-        aliases=settings.aliases,
-        tagging=Tagging(settings, accuracy),
-    )
-
-
 def _with_cors(app: App, origins: tuple[str, ...]) -> App:
     return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "x-headrace-route", "x-headrace-reason", "retry-after"],
+        expose_headers=[
+            "x-request-id",
+            "x-headrace-route",
+            "x-headrace-session",
+            "x-headrace-reason",
+            "retry-after",
+        ],
     )

@@ -35,6 +35,7 @@ from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
 from gateway.request import Request
+from gateway.sessions.history import Histories, History
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
@@ -63,6 +64,7 @@ class Snapshot:
     max_body_bytes: int
     aliases: Mapping[str, str]
     tagging: Tagging
+    histories: Histories
 
 
 class Proxy:
@@ -88,6 +90,7 @@ class Proxy:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record(scope["method"], scope["path"], time.perf_counter())
         relay: Relay | None = None
+        history: History | None = None
         intent = NO_INTENT
         departure = Departure(scope)
         front = departure.front
@@ -109,6 +112,8 @@ class Proxy:
                 relay = Relay(
                     send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced
                 )
+                if request.client.hints.history:
+                    history = relay.history = await snapshot.histories.open(request)
                 tagging = snapshot.tagging
                 if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
                     request.body = for_priority(request.body, True, None)
@@ -138,6 +143,8 @@ class Proxy:
             failed = Refused(Refusal.INTERNAL, "The gateway failed to handle this request")
             await self._refuse(failed, relay, record, departure, receive, send)
         finally:
+            if history is not None:
+                history.close(record.usage)
             self.live.discard(departure)
             record.ended_at = time.perf_counter()
             self._telemetry.ended(record)

@@ -22,6 +22,7 @@ from gateway.events import EventReader, Usage, usage_from
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
+from gateway.sessions.history import History
 from gateway.upstream.connection import Connection
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
 from policies.terms import Refusal, Verdict
@@ -73,6 +74,7 @@ class Relay:
         "_send",
         "body_started",
         "head_sent",
+        "history",
         "is_stream",
     )
 
@@ -95,6 +97,8 @@ class Relay:
         self.head_sent = False
         self.body_started = False
         self.is_stream = False
+        self.history: History | None = None
+        """Where the answer is to be kept."""
 
     async def run(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         """`move` tries to take the lease to another backend; it is asked for a stream that begins with a failure."""
@@ -115,6 +119,9 @@ class Relay:
         record = self._record
         reader = EventReader(self._keep_usage_back)
         self.is_stream = record.streamed = True
+        history = self.history
+        if history is not None:
+            history.begin()
         if not self.head_sent:
             headers = self._head(
                 answer, lease, drop_length=True
@@ -125,6 +132,8 @@ class Relay:
         try:
             while data := await answer.read():
                 passed = reader.feed(data)
+                if history is not None:
+                    passed = history.take(data, passed)
                 if not passed:
                     continue
                 if not self.body_started:
@@ -144,6 +153,8 @@ class Relay:
                 if rest:
                     await send({"type": "http.response.body", "body": rest, "more_body": True})
                 raise ResponseBroken("the engine ended its stream without finishing the answer")
+            if history is not None and reader.error is None:
+                rest = await history.stream_ended(rest, reader.usage)
             await send({"type": "http.response.body", "body": rest, "more_body": False})
         except UpstreamFailure:
             if held := reader.take_finish():
@@ -164,6 +175,7 @@ class Relay:
             return None
         write_part = self._own.write_part
         feed = reader.feed
+        history = self.history
         charge = self._charge
         parts = 0
 
@@ -174,6 +186,8 @@ class Relay:
                 charge(lease, parts)
                 parts = 0
             passed = feed(data)
+            if history is not None:
+                passed = history.take(data, passed)
             return write_part(passed) if passed else True
 
         return sink
@@ -183,6 +197,8 @@ class Relay:
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
+        if self.history is not None and answer.status == 200:
+            data = last = await self._whole(data, answer, self.history, is_json)
         own = self._own
         headers = self._head(answer, lease, drop_length=False)
         is_sent = (
@@ -207,12 +223,23 @@ class Relay:
             record.usage = _usage_of(last)
         return verdict_of(answer.status)
 
+    async def _whole(self, data: bytes, answer: Connection, history: History, is_json: bool) -> bytes:
+        """All of a plain answer, once it is known that it is the session's next turn."""
+        parts = [data]
+        while not answer.is_drained:
+            parts.append(await answer.read())
+        data = b"".join(parts)
+        await history.plain_ended(data, is_json, _usage_of(data) if is_json else None)
+        return data
+
     def _head(self, answer: Connection, lease: Lease, drop_length: bool) -> list[tuple[bytes, bytes]]:
         """The headers that the client gets; from here on the answer has begun."""
         record = self._record
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
         headers.append((b"x-headrace-route", route_label(lease)))
+        if self.history is not None:
+            headers += self.history.headers
         record.status = answer.status
         self.head_sent = True
         return headers
