@@ -155,6 +155,9 @@ class Relay:
                 raise ResponseBroken("the engine ended its stream without finishing the answer")
             if history is not None and reader.error is None:
                 rest = await history.stream_ended(rest, reader.usage)
+                if not self.body_started:  # all of it was held back
+                    record.first_byte_at = time.perf_counter()
+                    self.body_started = True
             await send({"type": "http.response.body", "body": rest, "more_body": False})
         except UpstreamFailure:
             if held := reader.take_finish():
@@ -198,7 +201,10 @@ class Relay:
         record.first_byte_at = time.perf_counter()
         self.body_started = True
         if self.history is not None and answer.status == 200:
-            data = last = await self._whole(data, answer, self.history, is_json)
+            data = last = await _whole(data, answer)
+            record.usage = _usage_of(data) if is_json else None
+            lease.verdict = Verdict.GOOD  # also where its turn is not taken
+            await self.history.plain_ended(data, is_json, record.usage)
         own = self._own
         headers = self._head(answer, lease, drop_length=False)
         is_sent = (
@@ -223,15 +229,6 @@ class Relay:
             record.usage = _usage_of(last)
         return verdict_of(answer.status)
 
-    async def _whole(self, data: bytes, answer: Connection, history: History, is_json: bool) -> bytes:
-        """All of a plain answer, once it is known that it is the session's next turn."""
-        parts = [data]
-        while not answer.is_drained:
-            parts.append(await answer.read())
-        data = b"".join(parts)
-        await history.plain_ended(data, is_json, _usage_of(data) if is_json else None)
-        return data
-
     def _head(self, answer: Connection, lease: Lease, drop_length: bool) -> list[tuple[bytes, bytes]]:
         """The headers that the client gets; from here on the answer has begun."""
         record = self._record
@@ -254,6 +251,14 @@ def route_label(lease: Lease) -> bytes:
         f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts};"
         f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}"
     ).encode()
+
+
+async def _whole(data: bytes, answer: Connection) -> bytes:
+    """All of a plain answer that has begun with `data`."""
+    parts = [data]
+    while not answer.is_drained:
+        parts.append(await answer.read())
+    return b"".join(parts)
 
 
 def _usage_of(data: bytes) -> Usage | None:

@@ -131,7 +131,7 @@ class StreamCapture:
             if not isinstance(choice, dict):
                 continue
             reason = choice.get("finish_reason")
-            if reason is not None:
+            if reason:
                 self._unfinished -= 1
             if choice.get("index", 0) == 0:
                 self.is_broken = self.is_broken or (isinstance(reason, str) and reason in _BROKEN)
