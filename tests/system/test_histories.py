@@ -78,7 +78,7 @@ async def test_three_turns_of_which_only_what_is_new_is_sent_plain_and_streamed(
         assert third.status == 200
         assert contents(backend) == ["be brief", "one", "of 2", "two", "of 4", "3"]
         sent = backend.exchanges[-1].request
-        assert sent.body.startswith(b'{ "messages":[ {"role":"system","content":')
+        assert sent.body.startswith(b'{ "messages":[ {"role": "system", "content":')
         assert sent.body.endswith(b',{"role":"user","content":"\\u0033"} ],"model":"m","temperature":1.0e0}')
         assert sent.value(b"x-headrace-history") is None and sent.value(b"x-headrace-session") is None
         status, session = await page(gateway)

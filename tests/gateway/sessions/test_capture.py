@@ -188,9 +188,8 @@ def test_a_message_beyond_the_limit_is_not_kept_and_its_end_is_still_noticed() -
     ):
         capture = capture_of(*parts, long, limit=32)
         assert capture.too_large and capture.message() is None
-    capture.feed(b"y" * 100_000 + b"\n\n" + event(delta(finish="stop")))
-    assert capture.has_finish and capture.message() is None
-    assert len(capture._pending) < 10, "what cannot be kept is not held either"
+        capture.feed(b"y" * 100_000 + b"\n\n" + event(delta(finish="stop")))
+        assert capture.has_finish and capture.message() is None
 
 
 def test_members_that_are_not_known_are_kept_as_they_are_written() -> None:

@@ -55,7 +55,7 @@ def request(
     scope = {"method": method, "path": path, "query_string": b"", "headers": list(headers)}
     route = route_of(path, path.encode(), method)
     assert route is not None
-    made = Request(scope, route, ClientHead(scope["headers"]), TAGGING.client(scope["headers"]))
+    made = Request(scope, route, ClientHead(headers), TAGGING.client(headers))
     made.take(orjson.dumps(content), {})
     return made
 
