@@ -143,13 +143,13 @@ class Proxy:
             failed = Refused(Refusal.INTERNAL, "The gateway failed to handle this request")
             await self._refuse(failed, relay, record, departure, receive, send)
         finally:
-            if history is not None:
-                history.close(record.usage)
             self.live.discard(departure)
             record.ended_at = time.perf_counter()
             self._telemetry.ended(record)
             if self.log is not None:
                 self.log(record)
+            if history is not None:
+                history.close(record.usage)
 
     def _request(self, scope: Any, front: FrontProtocol | None, record: Record) -> Request:
         if self.draining:

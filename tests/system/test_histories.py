@@ -17,9 +17,9 @@ from gateway.sessions.store import Append, Appended, SessionKey, StoreFault, Sto
 from gateway.settings import ServerSettings, TenantSettings
 from policies.terms import Refusal
 from tests import client
-from tests.backend import Backend, Ending, Gate, Request, Script, json_script, sse_script
+from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import engine, until
-from tests.running import CHAT, Running, running
+from tests.running import CHAT, JSON, Running, running
 
 Header = tuple[bytes, bytes]
 SERVER: Header = (b"X-Headrace-History", b"server")
@@ -366,3 +366,18 @@ async def test_a_stream_interrupted_at_shutdown_keeps_what_came() -> None:
             await waiting.read_until_closed()
         await until(gateway.is_quiet)
         assert [one["content"] for one in (await page(gateway))[1]["messages"]] == ["two", "half"]
+
+
+async def test_a_plain_answer_that_is_being_read_is_not_given_up_for_an_emergency() -> None:
+    gate = Gate()
+    body = orjson.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}}]})
+    script = Script(headers=[JSON], chunks=[body[:9], gate, body[9:]], framing=Framing.CHUNKED)
+    async with Backend(lambda _: script) as backend, running(backend) as gateway:
+        asked = asyncio.create_task(say(gateway, user("one")))
+        await backend.exchange(0)
+        [departure] = gateway.gateway.proxy.live
+        await until(lambda: departure.attempt is not None and departure.attempt[1].body_started)
+        assert departure.spare_attempt() is None
+        gate.set()
+        assert (await asked).body == body
+        assert (await page(gateway))[1]["turns"] == 1
