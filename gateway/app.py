@@ -24,7 +24,11 @@ from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
+from gateway.sessions.backing import Backing
+from gateway.sessions.history import Histories
 from gateway.sessions.responses import Responses
+from gateway.sessions.store_metrics import StoreMetrics
+from gateway.sessions.turn_metrics import TurnMetrics
 from gateway.settings import Settings
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
@@ -46,13 +50,16 @@ class Gateway:
         self._accuracy = IntentAccuracy()
         self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
+        self.sessions = Backing(self.router, TurnMetrics(self.telemetry.registry, clock), clock)
+        self.telemetry.registry.register(StoreMetrics(lambda: self.sessions))
+        self.sessions.configure(settings.sessions)
         self.proxy = Proxy(
-            _snapshot(settings, self._accuracy),
+            self._snapshot(settings, Tagging(settings, self._accuracy)),
             self.turnstile,
             self.upstream,
             self.telemetry,
             None,
-            Responses(self.router.fleet, clock),
+            Responses(self.router.fleet, clock, self.sessions.response, self.sessions.put_response),
         )
         self.realtime = Realtime(
             self.turnstile,
@@ -81,25 +88,30 @@ class Gateway:
     def requests_in_flight(self) -> int:
         return len(self.proxy.live)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.proxy.snapshot
+
     def model_cards(self) -> list[Card] | None:
         return self._catalogue.cards(self.router.fleet, self.settings.aliases)
 
     def configure(self, settings: Settings) -> None:
         """`OSError` or `UnusableModel` where a backend's `ca_file` or the classifier cannot be read any more: then nothing has changed."""
-        snapshot = _snapshot(settings, self._accuracy)
+        tagging = Tagging(settings, self._accuracy)
         backends = [
             (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
             for backend in pool.backends
         ]
         self.upstream.configure(backends, settings.upstream, settings.timeouts)
+        self.sessions.configure(settings.sessions)
         self.settings = settings
         self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
         self._catalogue.keep_only({id for id, _ in backends})
         self._probes.configure([backend for _, backend in backends], settings.probes)
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
         self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
-        self.proxy.snapshot = snapshot
+        self.proxy.snapshot = self._snapshot(settings, tagging)
         self._configure_log(settings.log.requests)
         origins = settings.server.cors_origins
         self._entry = _with_cors(self._dispatch, origins) if origins else self._dispatch
@@ -112,6 +124,7 @@ class Gateway:
 
     async def close(self) -> None:
         await self._probes.close()
+        await self.sessions.close()
         self.upstream.close()
         self._configure_log(False)
 
@@ -125,6 +138,15 @@ class Gateway:
         if is_own(scope["path"]):
             return self._pages(scope, receive, send)
         return self.proxy(scope, receive, send)
+
+    def _snapshot(self, settings: Settings, tagging: Tagging) -> Snapshot:
+        return Snapshot(
+            max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
+            aliases=settings.aliases,
+            tagging=tagging,
+            histories=Histories(settings.sessions, self.sessions.current),
+            homes=self.sessions.homes,
+        )
 
     def _configure_log(self, wanted: bool) -> None:
         if wanted and self._log is None:
@@ -143,19 +165,17 @@ def idle_router(settings: Settings) -> Router:
     return router
 
 
-def _snapshot(settings: Settings, accuracy: IntentAccuracy) -> Snapshot:
-    return Snapshot(
-        max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
-        aliases=settings.aliases,
-        tagging=Tagging(settings, accuracy),
-    )
-
-
 def _with_cors(app: App, origins: tuple[str, ...]) -> App:
     return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "x-headrace-route", "x-headrace-reason", "retry-after"],
+        expose_headers=[
+            "x-request-id",
+            "x-headrace-route",
+            "x-headrace-session",
+            "x-headrace-reason",
+            "retry-after",
+        ],
     )

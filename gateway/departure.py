@@ -72,12 +72,13 @@ class Departure:
         self._end(ending)
 
     def spare_attempt(self) -> Attempt | None:
-        """The attempt that may be ended: it has a slot, and its client has got nothing."""
+        """The attempt that may be ended: it has a slot, and nothing of its answer is on its way to the client or into a session."""
         attempt = self.attempt
         if attempt is None or self._ending is not None or self._task is None:
             return None
         lease, relay, _ = attempt
-        is_spare = lease.open and lease.ticket is None and not lease.gives_way and not relay.head_sent
+        has_answer = relay.head_sent or relay.body_started
+        is_spare = lease.open and lease.ticket is None and not lease.gives_way and not has_answer
         return attempt if is_spare else None
 
     def end_attempt(self) -> None:

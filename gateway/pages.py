@@ -8,6 +8,7 @@
 | `/load` | `{"server_load": n}`: requests in this gateway now |
 | `/metrics` | Prometheus text |
 | `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
+| `/v1/sessions/{id}` | what is kept of a session, for its tenant (`gateway.sessions.pages`) |
 | `/admin/affinity` | JSON: the affinity table, its guesses and its most used prefixes, as hashes |
 | `/admin/state` | JSON snapshot of the fleet, its windows and pools, the lanes and the flows with the most waiting |
 """
@@ -28,6 +29,8 @@ from gateway.affinity_page import affinity_state
 from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
 from gateway.models import Card
+from gateway.proxy import Snapshot
+from gateway.sessions.pages import METHODS, PREFIX, session_routes
 from gateway.telemetry import Telemetry
 from gateway.turnstile import refused
 from policies.terms import Refusal
@@ -60,11 +63,14 @@ class Served(Protocol):
     @property
     def requests_in_flight(self) -> int: ...
 
+    @property
+    def snapshot(self) -> Snapshot: ...
+
     def model_cards(self) -> list[Card] | None: ...
 
 
 def is_own(path: str) -> bool:
-    return path in OWN_PATHS or path.startswith("/v1/models/")
+    return path in OWN_PATHS or path.startswith(("/v1/models/", PREFIX))
 
 
 def own_pages(gateway: Served) -> Starlette:
@@ -156,7 +162,10 @@ def own_pages(gateway: Served) -> Starlette:
         return _json(affinity_state(gateway.router, asyncio.get_running_loop().time()))
 
     async def wrong_method(request: Request, error: Exception) -> Response:
-        return _refusal(Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; GET is"))
+        allowed = METHODS if request.url.path.startswith(PREFIX) else "GET is"
+        return _refusal(
+            Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; {allowed}")
+        )
 
     async def unknown(request: Request, error: Exception) -> Response:
         return _refusal(Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {request.url.path[:200]!r}"))
@@ -171,6 +180,7 @@ def own_pages(gateway: Served) -> Starlette:
             Route("/metrics", metrics),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", model),
+            *session_routes(lambda: gateway.snapshot),
             Route("/admin/affinity", affinity),
             Route("/admin/state", state),
         ],

@@ -35,7 +35,10 @@ from gateway.priority import for_priority
 from gateway.record import Outcome, Record
 from gateway.relay import Moved, Relay, Send, verdict_of
 from gateway.request import Request
+from gateway.sessions.history import Histories, History
 from gateway.sessions.responses import Hold, Responses
+from gateway.sessions.shared_homes import SharedHomes
+from gateway.sessions.store import session_key
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
@@ -64,6 +67,9 @@ class Snapshot:
     max_body_bytes: int
     aliases: Mapping[str, str]
     tagging: Tagging
+    histories: Histories
+    homes: SharedHomes | None
+    """Where gateways share a store."""
 
 
 class Proxy:
@@ -91,6 +97,7 @@ class Proxy:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record(scope["method"], scope["path"], time.perf_counter())
         relay: Relay | None = None
+        history: History | None = None
         intent = NO_INTENT
         hold: Hold | None = None
         departure = Departure(scope)
@@ -113,12 +120,22 @@ class Proxy:
                 relay = Relay(
                     send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced
                 )
+                if request.client.hints.history:
+                    history = relay.history = await snapshot.histories.open(request)
                 tagging = snapshot.tagging
                 if "priority" in request.view.fields and not tagging.may_set_priority(request.client):
                     request.body = for_priority(request.body, True, None)
                 intent = tagging.intent(
                     request.client, request.kind, record.path, record.model, request.view.fields
                 )
+                home_key = ""
+                homes = snapshot.homes
+                if homes is not None and intent.key is not None and intent.key.session:
+                    home_key = session_key(
+                        intent.tenant, tagging.session_of(request.client, request.view.fields)
+                    )
+                    if homes.must_ask(intent.key.session):
+                        await homes.ask(intent.key.session, home_key)
                 if request.is_responses:
                     hold = await self.responses.look(request, record.path, relay, tagging.tells_tenants_apart)
                     if hold is not None:
@@ -130,6 +147,8 @@ class Proxy:
                         if record.first_byte_at:
                             lease.service_seconds = record.first_byte_at - record.attempt_at
                             lease.usage = record.usage
+                        if homes is not None and home_key and lease.verdict is Verdict.GOOD:
+                            homes.went(home_key, lease)
         except Refused as refused:
             if hold is not None:
                 refused = self.responses.explained(refused, hold)
@@ -153,6 +172,8 @@ class Proxy:
             self._telemetry.ended(record)
             if self.log is not None:
                 self.log(record)
+            if history is not None:
+                history.close(record.usage)
 
     def _request(self, scope: Any, front: FrontProtocol | None, record: Record) -> Request:
         if self.draining:

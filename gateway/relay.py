@@ -22,6 +22,7 @@ from gateway.events import EventReader, Usage, usage_from
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
+from gateway.sessions.history import History
 from gateway.sessions.response_sight import ResponseSight
 from gateway.upstream.connection import Connection
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
@@ -75,6 +76,7 @@ class Relay:
         "_send",
         "body_started",
         "head_sent",
+        "history",
         "is_stream",
         "on_response",
     )
@@ -98,6 +100,8 @@ class Relay:
         self.head_sent = False
         self.body_started = False
         self.is_stream = False
+        self.history: History | None = None
+        """Where the answer is to be kept."""
         self.on_response: Callable[[str, Backend], None] | None = None
         """Told the id of the Responses API's response that passes, before any of it leaves; None where it is of no interest."""
 
@@ -120,6 +124,9 @@ class Relay:
         record = self._record
         reader = EventReader(self._keep_usage_back)
         self.is_stream = record.streamed = True
+        history = self.history
+        if history is not None:
+            history.begin()
         if not self.head_sent:
             headers = self._head(
                 answer, lease, drop_length=True
@@ -133,6 +140,8 @@ class Relay:
                 if sight is not None and not sight.done:
                     self._look(sight, data, lease)
                 passed = reader.feed(data)
+                if history is not None:
+                    passed = history.take(data, passed)
                 if not passed:
                     continue
                 if not self.body_started:
@@ -152,6 +161,11 @@ class Relay:
                 if rest:
                     await send({"type": "http.response.body", "body": rest, "more_body": True})
                 raise ResponseBroken("the engine ended its stream without finishing the answer")
+            if history is not None and reader.error is None:
+                rest = await history.stream_ended(rest, reader.usage)
+                if not self.body_started:  # all of it was held back
+                    record.first_byte_at = time.perf_counter()
+                    self.body_started = True
             await send({"type": "http.response.body", "body": rest, "more_body": False})
         except UpstreamFailure:
             if held := reader.take_finish():
@@ -172,6 +186,7 @@ class Relay:
             return None
         write_part = self._own.write_part
         feed = reader.feed
+        history = self.history
         charge = self._charge
         parts = 0
 
@@ -182,6 +197,8 @@ class Relay:
                 charge(lease, parts)
                 parts = 0
             passed = feed(data)
+            if history is not None:
+                passed = history.take(data, passed)
             return write_part(passed) if passed else True
 
         return sink
@@ -191,6 +208,11 @@ class Relay:
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
+        if self.history is not None and answer.status == 200:
+            data = last = await _whole(data, answer)
+            record.usage = _usage_of(data) if is_json else None
+            lease.verdict = Verdict.GOOD  # also where its turn is not taken
+            await self.history.plain_ended(data, is_json, record.usage)
         sight = None
         if self.on_response is not None and is_json and answer.status == 200:
             sight = ResponseSight(is_stream=False)
@@ -232,6 +254,8 @@ class Relay:
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
         headers.append((b"x-headrace-route", route_label(lease)))
+        if self.history is not None:
+            headers += self.history.headers
         record.status = answer.status
         self.head_sent = True
         return headers
@@ -246,6 +270,14 @@ def route_label(lease: Lease) -> bytes:
         f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts};"
         f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}"
     ).encode()
+
+
+async def _whole(data: bytes, answer: Connection) -> bytes:
+    """All of a plain answer that has begun with `data`."""
+    parts = [data]
+    while not answer.is_drained:
+        parts.append(await answer.read())
+    return b"".join(parts)
 
 
 def _usage_of(data: bytes) -> Usage | None:

@@ -8,12 +8,6 @@ from enum import StrEnum
 from gateway.bounded import bounded
 
 
-class StoreKind(StrEnum):
-    MEMORY = "memory"
-    """In this process: gone with it, known to no other gateway."""
-    REDIS = "redis"
-
-
 class HistoryUse(StrEnum):
     ON_REQUEST = "on_request"
     """Where a request says `x-headrace-history: server`."""
@@ -33,9 +27,8 @@ class ConflictRule(StrEnum):
 class SessionSettings:
     """What is kept of a session between its requests, and where. Times to live are twice the mean gap between two requests of a session, within their bounds."""
 
-    store: StoreKind = StoreKind.MEMORY
     redis_url: str = ""
-    """`redis://[user:password@]host[:port][/db]`, `rediss://` with TLS, `unix:///path`; `redis+sentinel://host:port,host:port/service`, `redis+cluster://host:port,host:port`,
+    """Where sessions are kept that several gateways share; without it they are in this process, gone with it. `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS, `unix:///path`; `redis+sentinel://host:port,host:port/service`, `redis+cluster://host:port,host:port`,
     and with TLS `rediss+sentinel`, `rediss+cluster`."""
     redis_ca_file: str = ""
     """PEM file that verifies Redis's certificate, in place of the system's authorities."""

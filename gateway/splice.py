@@ -15,16 +15,18 @@ import re
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _SPACE = b" \t\r\n"
 
+Span = tuple[int, int]
+
 
 def member(body: bytes, key: str) -> bytes | None:
     """The JSON text of the value that parsers keep for `key`, None where there is no such member."""
-    span = _member_span(body, key)
+    span = member_span(body, key)
     return None if span is None else body[span[0] : span[1]]
 
 
 def set_member(body: bytes, key: str, value: bytes) -> bytes:
     """`value` is JSON text."""
-    span = _member_span(body, key)
+    span = member_span(body, key)
     if span is not None:
         return body[: span[0]] + value + body[span[1] :]
     return add_member(body, key, value)
@@ -71,7 +73,31 @@ def without_member(body: bytes, key: str) -> bytes:
     return body[:opening] + b",".join(kept) + body[closing:]
 
 
-def _member_span(body: bytes, key: str) -> tuple[int, int] | None:
+def element_spans(body: bytes, span: Span) -> list[Span]:
+    """Start and end of each element of the array that stands at `span`, without the white space around them."""
+    found: list[Span] = []
+    depth = 0
+    start = -1
+    for token in _TOKEN.finditer(body, *span):
+        first = body[token.start()]
+        if first == 0x22:  # a string
+            continue
+        if first in b"{[":
+            depth += 1
+            if depth == 1:
+                start = token.end()
+        elif first in b"}]":
+            depth -= 1
+            if depth == 0:
+                last = _trimmed(body, start, token.start())
+                return [*found, last] if last[0] < last[1] else found
+        elif first == 0x2C and depth == 1:
+            found.append(_trimmed(body, start, token.start()))
+            start = token.end()
+    return found
+
+
+def member_span(body: bytes, key: str) -> Span | None:
     """Start and end of the value of the last top-level member called `key`, without the white space around it."""
     wanted = key.encode()
     if b'"%b"' % wanted not in body and b"\\" not in body:
@@ -80,7 +106,7 @@ def _member_span(body: bytes, key: str) -> tuple[int, int] | None:
     expects_key = False
     name_matches = False
     value_start = -1
-    found: tuple[int, int] | None = None
+    found: Span | None = None
     for token in _TOKEN.finditer(body):
         first = body[token.start()]
         if first == 0x22:  # a string
@@ -114,9 +140,9 @@ def _is_name(token: bytes, wanted: bytes) -> bool:
     return bool(json.loads(token) == wanted.decode())
 
 
-def _trimmed(body: bytes, start: int, end: int) -> tuple[int, int]:
-    while body[start : start + 1] in (b" ", b"\t", b"\r", b"\n"):
+def _trimmed(body: bytes, start: int, end: int) -> Span:
+    while start < end and body[start : start + 1] in (b" ", b"\t", b"\r", b"\n"):
         start += 1
-    while body[end - 1 : end] in (b" ", b"\t", b"\r", b"\n"):
+    while start < end and body[end - 1 : end] in (b" ", b"\t", b"\r", b"\n"):
         end -= 1
     return start, end

@@ -118,9 +118,13 @@ class Tagging:
             said.path,
         )
 
+    def session_of(self, client: Client, fields: dict[str, Any]) -> str:
+        """As the head names it, or else the body; "" without one."""
+        return client.hints.session or session_of(fields)
+
     def _key(self, client: Client, kind: Kind, model: str, fields: dict[str, Any]) -> CacheKey | None:
         prefix = prompt_prefix(kind, fields, self._aliases.get(model, model))
-        session = client.hints.session or session_of(fields)
+        session = self.session_of(client, fields)
         if session:
             return CacheKey(prefix or NO_PREFIX, seed_of(client.tenant.name, session))
         return None if prefix is None else CacheKey(prefix)

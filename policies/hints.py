@@ -1,4 +1,4 @@
-"""What a client asks for beside its prompt: business type, lane, session, tenant, deadline, path, pool, backend.
+"""What a client asks for beside its prompt: business type, lane, session and its history, tenant, deadline, path, pool, backend.
 
 Decides nothing: reads the gateway's own headers and the names that other gateways and engines gave to the same things (`HEADERS` and
 `FIELDS`, in order of precedence), so that a client which already speaks one of them needs no change. What is unknown or malformed
@@ -35,6 +35,10 @@ class Hints(NamedTuple):
     fairness: str = ""
     relegate: bool = False
     """Late is better than never: where the deadline cannot be met, batch instead of a refusal."""
+    history: bool = False
+    """The client sends what is new of its session; what was said before is to be put in front of it."""
+    session_seq: str = ""
+    """How many turns the client takes its session to have, as it wrote it: the one hint that is a condition, so a malformed one has to be seen."""
 
 
 NO_HINTS = Hints()
@@ -107,6 +111,10 @@ def _flag(value: bytes) -> bool | None:
     return True if value.strip().lower() in (b"true", b"1") else None
 
 
+def _history(value: bytes) -> bool | None:
+    return True if value.strip().lower() == b"server" else None
+
+
 HEADERS: tuple[tuple[bytes, str, Callable[[bytes], Any]], ...] = (
     (b"x-headrace-business", "business", _text),
     (b"x-business-type", "business", _text),
@@ -126,6 +134,8 @@ HEADERS: tuple[tuple[bytes, str, Callable[[bytes], Any]], ...] = (
     (b"x-headrace-backend", "backend", _text),
     (b"x-llm-d-inference-fairness-id", "fairness", _text),
     (b"x-headrace-relegate", "relegate", _flag),
+    (b"x-headrace-history", "history", _history),
+    (b"x-headrace-session-seq", "session_seq", _text),
 )
 """Header, hint and reader; of two headers for one hint the upper one counts."""
 

@@ -1,7 +1,7 @@
 """Which hints of a client count.
 
 Decides: the hints that stay. A client that is trusted (`trust_headers` of its tenant, or of `anonymous`) is taken at its word. Of any other
-only the lane (clamped later), the session, a deadline (that can only tighten, `policies.lanes`) and `relegate` stay: business type, tenant
+only the lane (clamped later), the session with its history, a deadline (that can only tighten, `policies.lanes`) and `relegate` stay: business type, tenant
 and fairness id would let it choose whose share it uses up, path, pool and backend where others have to make room.
 """
 
@@ -15,5 +15,10 @@ def trusted_hints(hints: Hints, trust_headers: bool) -> Hints:
     if trust_headers or hints is NO_HINTS:
         return hints
     return Hints(
-        lane=hints.lane, session=hints.session, deadline_ms=hints.deadline_ms, relegate=hints.relegate
+        lane=hints.lane,
+        session=hints.session,
+        deadline_ms=hints.deadline_ms,
+        relegate=hints.relegate,
+        history=hints.history,
+        session_seq=hints.session_seq,
     )

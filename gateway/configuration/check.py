@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from gateway.configuration import ConfigurationError, backend_name, load
+from gateway.sessions.redis_url import RedisAddress
 from gateway.settings import Settings, WindowSettings
 
 
@@ -45,6 +46,9 @@ def summary(settings: Settings) -> str:
     anonymous = settings.anonymous
     rest = f"are allowed, up to {anonymous.max_lane}" if anonymous.allow else "are refused"
     lines.append(f"clients without a key {rest}")
+    sessions = settings.sessions
+    where = f"in Redis ({RedisAddress(sessions.redis_url).kind})" if sessions.redis_url else "in this process"
+    lines.append(f"sessions {where}, history {sessions.history.replace('_', ' ')}")
     lines.append(f"{len(settings.aliases)} alias(es)")
     return "\n".join(lines) + "\n"
 

@@ -30,15 +30,22 @@ def _certificate_authority(reading: Reading) -> Faults:
             reading.at("ca_file"),
             "is given for a URL that is not https; remove it, or use https",
         )
-    if not os.path.isfile(ca_file):  # asked first: OpenSSL would read an endless device for ever
-        yield reading.at("ca_file"), "is not a file here; a readable file in PEM format is needed"
-        return
+    fault = pem_fault(ca_file)
+    if fault is not None:
+        yield reading.at("ca_file"), fault
+
+
+def pem_fault(path: str) -> str | None:
+    """Why a file of certificates cannot be used."""
+    if not os.path.isfile(path):  # asked first: OpenSSL would read an endless device for ever
+        return "is not a file here; a readable file in PEM format is needed"
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=ca_file)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except ssl.SSLError:
-        yield reading.at("ca_file"), "holds no certificate; a file in PEM format is needed"
+        return "holds no certificate; a file in PEM format is needed"
     except (OSError, ValueError):
-        yield reading.at("ca_file"), "cannot be read; a readable file in PEM format is needed"
+        return "cannot be read; a readable file in PEM format is needed"
+    return None
 
 
 def _aliases(reading: Reading) -> Faults:

@@ -1,6 +1,6 @@
 """What values have to satisfy beyond their type: ranges here, the rest by subject.
 
-`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths). All work on readings, one
+`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`. All work on readings, one
 per record, so that a file with a fault in one place still has all its other faults named, and so that the same rules hold for
 records that did not come from a file.
 """
@@ -13,6 +13,7 @@ from dataclasses import fields
 from gateway.configuration.demand import demand_faults
 from gateway.configuration.fleet import fleet_faults
 from gateway.configuration.reading import Faults, Reading
+from gateway.configuration.session_rules import session_faults
 from gateway.configuration.spelling import spelling_faults
 from gateway.settings import (
     BatchingSettings,
@@ -42,6 +43,7 @@ def broken_rules(readings: Sequence[Reading]) -> Faults:
                 yield reading.at(name), "is empty; at least one is needed"
     yield from fleet_faults(readings)
     yield from demand_faults(readings)
+    yield from session_faults(readings)
 
 
 def _ranges(reading: Reading) -> Faults:

@@ -42,13 +42,19 @@ class MemoryStore:
     def __init__(
         self, rules: WindowRules, max_sessions: int, max_bytes: int, clock: Callable[[], float]
     ) -> None:
-        self._rules = rules
         self._clock = clock
-        self._max_bytes = max_bytes
         self.size_bytes = 0
         self._windows: Expiring[_Kept] = Expiring(max_sessions)
         self._homes: Expiring[Home] = Expiring(max_sessions)
         self._responses: Expiring[ResponseOwner] = Expiring(max_sessions)
+
+        self.configure(rules, max_sessions, max_bytes)
+
+    def configure(self, rules: WindowRules, max_sessions: int, max_bytes: int) -> None:
+        """Other bounds hold from the next turn on."""
+        self._rules = rules
+        self._max_bytes = max_bytes
+        self._windows.capacity = self._homes.capacity = self._responses.capacity = max_sessions
 
     async def window(self, key: SessionKey) -> Window:
         kept = self._live(key)

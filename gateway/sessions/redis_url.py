@@ -33,14 +33,14 @@ class RedisAddress:
     def __init__(self, url: str) -> None:
         scheme, separator, _ = url.partition("://")
         if not separator or scheme not in _SCHEMES:
-            raise BadRedisUrl(f"needs one of the schemes {', '.join(sorted(_SCHEMES))}")
+            raise BadRedisUrl(f"has no scheme that is known; allowed: {', '.join(sorted(_SCHEMES))}")
         self.is_tls = scheme.startswith("rediss")
         self.kind = scheme.partition("+")[2] or "server"
         self.url = url
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise BadRedisUrl("is not a URL") from None
+            raise BadRedisUrl("is not a URL; redis://host:6379 is one") from None
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
         self.username = unquote(user) or None
@@ -49,13 +49,11 @@ class RedisAddress:
         default_port = _PORTS.get(self.kind, 6379)
         self.nodes = [_node(host, default_port) for host in hosts.split(",")] if scheme != "unix" else []
         if scheme == "unix" and not parts.path:
-            raise BadRedisUrl("needs a path: unix:///run/redis.sock")
+            raise BadRedisUrl("has no path; unix:///run/redis.sock has one")
         if self.kind == "server" and len(self.nodes) > 1:
             raise BadRedisUrl("names several hosts; redis+sentinel:// and redis+cluster:// take several")
         if self.kind == "sentinel" and not self.service:
-            raise BadRedisUrl(
-                "needs the master's name behind the hosts: redis+sentinel://host:26379/mymaster"
-            )
+            raise BadRedisUrl("does not name the master; redis+sentinel://host:26379/mymaster does")
 
 
 def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_password: str) -> Any:
@@ -99,8 +97,8 @@ def _node(text: str, default_port: int) -> tuple[str, int]:
     host, _, port = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "")
     host = host.strip("[]")
     if not host:
-        raise BadRedisUrl("names a host that is empty")
+        raise BadRedisUrl("has an empty host; host:port is needed")
     number = int(port) if port else default_port
     if not 0 < number < 65536:
-        raise BadRedisUrl("names a port outside of 1 to 65535")
+        raise BadRedisUrl("has a port that is out of range; allowed: 1 to 65535")
     return host, number

@@ -102,7 +102,16 @@ class Responses:
 
     async def hold(self, response_id: str, tenant: str, tells_tenants_apart: bool) -> Hold | None:
         """None where any backend may be asked. `Refused` where none may, or the one that had it has it no more."""
-        known = await self._owner_of(response_id)
+        try:
+            known = await self._owner_of(response_id)
+        except StoreUnavailable as error:
+            self.store_failures += 1
+            if tells_tenants_apart:
+                raise Refused(
+                    Refusal.SESSION_STORE_UNAVAILABLE,
+                    f"The store that knows whose responses are whose is away ({error.reason})",
+                ) from error
+            return None
         if known is None or known.tenant != tenant:
             if known is not None or tells_tenants_apart:
                 raise Refused(
@@ -136,11 +145,7 @@ class Responses:
         known = self._known.get(response_id, self._clock())
         if known is not None or self._read is None:
             return known
-        try:
-            owner = await self._read(response_id)
-        except StoreUnavailable:
-            self.store_failures += 1
-            return None
+        owner = await self._read(response_id)
         if owner is None:
             return None
         backend = self._fleet.get(BackendId(owner.backend))

@@ -46,6 +46,9 @@ NAMES = [name for name, _, _ in HEADERS]
         ("x-headrace-backend", "127.0.0.1:8001", Hints(backend="127.0.0.1:8001")),
         ("x-llm-d-inference-fairness-id", "team", Hints(fairness="team")),
         ("x-headrace-relegate", "true", Hints(relegate=True)),
+        ("x-headrace-history", "Server ", Hints(history=True)),
+        ("x-headrace-session-seq", " 7", Hints(session_seq="7")),
+        ("x-headrace-session-seq", "seven", Hints(session_seq="seven")),
     ],
 )
 def test_every_header_says_its_hint(name: str, value: str, said: Hints) -> None:
@@ -81,6 +84,7 @@ def test_every_header_of_the_table_is_tried_above() -> None:
         ("x-headrace-deadline-ms", "٣".encode()),
         ("x-headrace-path", b"warm"),
         ("x-headrace-relegate", b"false"),
+        ("x-headrace-history", b"client"),
     ],
 )
 def test_what_is_malformed_was_not_said(name: str, value: bytes) -> None:

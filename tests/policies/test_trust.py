@@ -12,7 +12,7 @@ from policies.trust import trusted_hints
 TEXT = st.text("ab", max_size=2)
 HINTS = st.builds(
     Hints, TEXT, st.none() | st.sampled_from(Lane), TEXT, TEXT, st.none() | st.floats(1, 9), TEXT, TEXT, TEXT, TEXT,
-    st.booleans(),
+    st.booleans(), st.booleans(), TEXT,
 )  # fmt: skip
 
 
@@ -25,6 +25,7 @@ def test_a_trusted_client_is_taken_at_its_word(hints: Hints) -> None:
 def test_of_others_only_lane_session_deadline_and_relegation_stay(hints: Hints) -> None:
     kept = trusted_hints(hints, False)
     assert (kept.lane, kept.session) == (hints.lane, hints.session)
+    assert (kept.history, kept.session_seq) == (hints.history, hints.session_seq)
     assert (kept.deadline_ms, kept.relegate) == (hints.deadline_ms, hints.relegate)
     assert (kept.business, kept.tenant, kept.fairness, kept.pool, kept.backend) == ("",) * 5
     assert kept.path is None
