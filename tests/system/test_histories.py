@@ -38,7 +38,7 @@ def echo(request: Request) -> Script:
     """Answers with the number of messages that came, streamed in three parts where that is wanted."""
     content = request.json()
     text = f"of {len(content['messages'])}"
-    usage = {"prompt_tokens": 10 * len(content["messages"]), "completion_tokens": 5, "total_tokens": 0}
+    usage = {"prompt_tokens": 100 * len(content["messages"]), "completion_tokens": 50, "total_tokens": 0}
     if not content.get("stream"):
         message = {"role": "assistant", "content": text, "refusal": None}
         return json_script(
@@ -71,11 +71,11 @@ async def test_three_turns_of_which_only_what_is_new_is_sent_plain_and_streamed(
         first = await say(gateway, SYSTEM, user("one"))
         assert first.value(b"x-headrace-session") == b"seq=0;turns=0;tokens=0;dropped=0"
         second = await say(gateway, user("two"), stream=True)
-        assert second.value(b"x-headrace-session") == b"seq=1;turns=1;tokens=15;dropped=0"
+        assert second.value(b"x-headrace-session") == b"seq=1;turns=1;tokens=240;dropped=0"
         assert b'"usage"' not in second.body and second.body.endswith(b"data: [DONE]\n\n")
         body = b'{ "messages":[ {"role":"user","content":"\\u0033"} ],"model":"alias","temperature":1.0e0}'
         third = await gateway.post(body, headers=named())
-        assert third.status == 200
+        assert third.value(b"x-headrace-session") == b"seq=2;turns=2;tokens=440;dropped=0"
         assert contents(backend) == ["be brief", "one", "of 2", "two", "of 4", "3"]
         sent = backend.exchanges[-1].request
         assert sent.body.startswith(b'{ "messages":[ {"role": "system", "content":')
@@ -86,10 +86,10 @@ async def test_three_turns_of_which_only_what_is_new_is_sent_plain_and_streamed(
         assert [one["content"] for one in session.pop("messages")] == [
             *("be brief", "one", "of 2", "two", "of 4", "3", "of 6")
         ]
-        # The last prompt, its answer, and not the system message: 60 + 5 - 10.
+        # The last prompt, its answer, and not the system message: 600 + 50 - 10.
         tokens = session.pop("tokens")
         assert session == {"object": "session", "id": "s", "seq": 3, "turns": 3, "dropped_turns": 0}
-        assert tokens == 60 + 5 - len(json.dumps(SYSTEM)) // 4
+        assert tokens == 600 + 50 - len(json.dumps(SYSTEM)) // 4
         assert gateway.metric("headrace_session_turns_total", result="appended") == 3
         assert gateway.metric("headrace_sessions_active") == 1
         plain = await gateway.post({"model": "m", "messages": [user("alone")]}, headers=named()[1:])
