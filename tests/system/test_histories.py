@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -13,13 +14,17 @@ import orjson
 
 from gateway.errors import Refused
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
+from gateway.sessions.memory import MemoryStore
 from gateway.sessions.store import Append, Appended, SessionKey, StoreFault, StoreUnavailable
+from gateway.sessions.writer import DirectWriter
 from gateway.settings import ServerSettings, TenantSettings
+from policies.session_window import WindowRules
 from policies.terms import Refusal
 from tests import client
 from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import engine, until
 from tests.running import CHAT, JSON, Running, running
+from tests.script import SSE
 
 Header = tuple[bytes, bytes]
 SERVER: Header = (b"X-Headrace-History", b"server")
@@ -314,6 +319,57 @@ async def test_a_store_that_is_away_is_a_503_or_an_answer_without_history() -> N
             answer = await say(gateway, user("one"), stream=stream)
             assert answer.status == 200 and answer.value(b"x-headrace-session") == b"unavailable"
             assert contents(backend) == ["one"]
+
+
+class Held(MemoryStore):
+    """Takes no turn until it may."""
+
+    gate: asyncio.Event
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+        await self.gate.wait()
+        return await super().append(appends)
+
+
+class Asked(DirectWriter):
+    asked = 0
+
+    def pending(self, key: SessionKey) -> Awaitable[Any] | None:
+        self.asked += 1
+        return super().pending(key)
+
+
+async def test_a_turn_that_is_still_to_be_written_is_deleted_too() -> None:
+    patient = SessionSettings(timeout_ms=10_000)
+    async with Backend(echo) as backend, running(backend, sessions=patient) as gateway:
+        inner = gateway.gateway
+        store = Held(WindowRules(), 10, 1_000_000, lambda: 0.0)
+        store.gate = asyncio.Event()
+        writer = Asked(store)
+        inner.sessions = inner.sessions._replace(store=store, writer=writer)
+        inner.configure(inner.settings)
+        assert (await say(gateway, user("one"))).status == 200
+        deleting = asyncio.create_task(page(gateway, method="DELETE"))
+        await until(lambda: writer.asked == 2 or deleting.done())
+        store.gate.set()
+        assert (await deleting)[0] == 200
+        assert (await page(gateway))[0] == 404
+
+
+async def test_a_strict_stream_that_comes_in_one_piece_has_a_first_byte() -> None:
+    strict = SessionSettings(conflicts=ConflictRule.STRICT)
+
+    def script(request: Request) -> Script:
+        whole = b"".join(chunk for chunk in echo(request).chunks if isinstance(chunk, bytes))
+        return Script(headers=[SSE], chunks=[whole], framing=Framing.CHUNKED)
+
+    async with Backend(script) as backend, running(backend, sessions=strict) as gateway:
+        answer = await say(gateway, user("one"), stream=True)
+        assert answer.complete and answer.body.endswith(b"[DONE]\n\n")
+        await until(gateway.is_quiet)
+        assert (
+            b'headrace_first_byte_seconds_count{pool="default"} 1.0' in (await gateway.get("/metrics")).body
+        )
 
 
 async def test_a_reload_switches_history_off_for_the_next_request() -> None:
