@@ -68,13 +68,21 @@ class Sessions(NamedTuple):
 
     async def window(self, key: SessionKey, timeout_seconds: float) -> Window:
         """With every turn in it that this process was given to write. Raises `StoreUnavailable`."""
+        await self._settled(key, timeout_seconds)
+        return await self.store.window(key)
+
+    async def delete(self, key: SessionKey, timeout_seconds: float) -> bool:
+        """Turns that are still to be written would come back: they go first. Raises `StoreUnavailable`."""
+        await self._settled(key, timeout_seconds)
+        return await self.store.delete(key)
+
+    async def _settled(self, key: SessionKey, timeout_seconds: float) -> None:
         pending = self.writer.pending(key)
         if pending is not None:
             waiting = asyncio.ensure_future(pending)
             done, _ = await asyncio.wait([waiting], timeout=timeout_seconds)
             if not done:
                 raise StoreUnavailable(StoreFault.TIMEOUT, "a turn of this session is still to be written")
-        return await self.store.window(key)
 
 
 def session_id(value: str) -> str:

@@ -6,7 +6,6 @@ KV cache is. The id of another tenant's session is not found, as one that never 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -61,10 +60,7 @@ def session_routes(configured: Callable[[], Configured]) -> list[Route]:
         return _json(export(name, window))
 
     async def delete(name: str, key: SessionKey, histories: Histories) -> Response:
-        pending = histories.sessions.writer.pending(key)
-        if pending is not None:  # else it would come back
-            await asyncio.wait([asyncio.ensure_future(pending)], timeout=histories.timeout_seconds)
-        if not await histories.sessions.store.delete(key):
+        if not await histories.sessions.delete(key, histories.timeout_seconds):
             raise _unknown(name)
         return _json(orjson.dumps({"id": name, "object": "session.deleted", "deleted": True}))
 

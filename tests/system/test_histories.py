@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -13,13 +14,17 @@ import orjson
 
 from gateway.errors import Refused
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
+from gateway.sessions.memory import MemoryStore
 from gateway.sessions.store import Append, Appended, SessionKey, StoreFault, StoreUnavailable
+from gateway.sessions.writer import DirectWriter
 from gateway.settings import ServerSettings, TenantSettings
+from policies.session_window import WindowRules
 from policies.terms import Refusal
 from tests import client
 from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import engine, until
 from tests.running import CHAT, JSON, Running, running
+from tests.script import SSE
 
 Header = tuple[bytes, bytes]
 SERVER: Header = (b"X-Headrace-History", b"server")
@@ -38,7 +43,7 @@ def echo(request: Request) -> Script:
     """Answers with the number of messages that came, streamed in three parts where that is wanted."""
     content = request.json()
     text = f"of {len(content['messages'])}"
-    usage = {"prompt_tokens": 10 * len(content["messages"]), "completion_tokens": 5, "total_tokens": 0}
+    usage = {"prompt_tokens": 100 * len(content["messages"]), "completion_tokens": 50, "total_tokens": 0}
     if not content.get("stream"):
         message = {"role": "assistant", "content": text, "refusal": None}
         return json_script(
@@ -71,11 +76,11 @@ async def test_three_turns_of_which_only_what_is_new_is_sent_plain_and_streamed(
         first = await say(gateway, SYSTEM, user("one"))
         assert first.value(b"x-headrace-session") == b"seq=0;turns=0;tokens=0;dropped=0"
         second = await say(gateway, user("two"), stream=True)
-        assert second.value(b"x-headrace-session") == b"seq=1;turns=1;tokens=15;dropped=0"
+        assert second.value(b"x-headrace-session") == b"seq=1;turns=1;tokens=240;dropped=0"
         assert b'"usage"' not in second.body and second.body.endswith(b"data: [DONE]\n\n")
         body = b'{ "messages":[ {"role":"user","content":"\\u0033"} ],"model":"alias","temperature":1.0e0}'
         third = await gateway.post(body, headers=named())
-        assert third.status == 200
+        assert third.value(b"x-headrace-session") == b"seq=2;turns=2;tokens=440;dropped=0"
         assert contents(backend) == ["be brief", "one", "of 2", "two", "of 4", "3"]
         sent = backend.exchanges[-1].request
         assert sent.body.startswith(b'{ "messages":[ {"role": "system", "content":')
@@ -86,10 +91,10 @@ async def test_three_turns_of_which_only_what_is_new_is_sent_plain_and_streamed(
         assert [one["content"] for one in session.pop("messages")] == [
             *("be brief", "one", "of 2", "two", "of 4", "3", "of 6")
         ]
-        # The last prompt, its answer, and not the system message: 60 + 5 - 10.
+        # The last prompt, its answer, and not the system message: 600 + 50 - 10.
         tokens = session.pop("tokens")
         assert session == {"object": "session", "id": "s", "seq": 3, "turns": 3, "dropped_turns": 0}
-        assert tokens == 60 + 5 - len(json.dumps(SYSTEM)) // 4
+        assert tokens == 600 + 50 - len(json.dumps(SYSTEM)) // 4
         assert gateway.metric("headrace_session_turns_total", result="appended") == 3
         assert gateway.metric("headrace_sessions_active") == 1
         plain = await gateway.post({"model": "m", "messages": [user("alone")]}, headers=named()[1:])
@@ -314,6 +319,57 @@ async def test_a_store_that_is_away_is_a_503_or_an_answer_without_history() -> N
             answer = await say(gateway, user("one"), stream=stream)
             assert answer.status == 200 and answer.value(b"x-headrace-session") == b"unavailable"
             assert contents(backend) == ["one"]
+
+
+class Held(MemoryStore):
+    """Takes no turn until it may."""
+
+    gate: asyncio.Event
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+        await self.gate.wait()
+        return await super().append(appends)
+
+
+class Asked(DirectWriter):
+    asked = 0
+
+    def pending(self, key: SessionKey) -> Awaitable[Any] | None:
+        self.asked += 1
+        return super().pending(key)
+
+
+async def test_a_turn_that_is_still_to_be_written_is_deleted_too() -> None:
+    patient = SessionSettings(timeout_ms=10_000)
+    async with Backend(echo) as backend, running(backend, sessions=patient) as gateway:
+        inner = gateway.gateway
+        store = Held(WindowRules(), 10, 1_000_000, lambda: 0.0)
+        store.gate = asyncio.Event()
+        writer = Asked(store)
+        inner.sessions = inner.sessions._replace(store=store, writer=writer)
+        inner.configure(inner.settings)
+        assert (await say(gateway, user("one"))).status == 200
+        deleting = asyncio.create_task(page(gateway, method="DELETE"))
+        await until(lambda: writer.asked == 2 or deleting.done())
+        store.gate.set()
+        assert (await deleting)[0] == 200
+        assert (await page(gateway))[0] == 404
+
+
+async def test_a_strict_stream_that_comes_in_one_piece_has_a_first_byte() -> None:
+    strict = SessionSettings(conflicts=ConflictRule.STRICT)
+
+    def script(request: Request) -> Script:
+        whole = b"".join(chunk for chunk in echo(request).chunks if isinstance(chunk, bytes))
+        return Script(headers=[SSE], chunks=[whole], framing=Framing.CHUNKED)
+
+    async with Backend(script) as backend, running(backend, sessions=strict) as gateway:
+        answer = await say(gateway, user("one"), stream=True)
+        assert answer.complete and answer.body.endswith(b"[DONE]\n\n")
+        await until(gateway.is_quiet)
+        assert (
+            b'headrace_first_byte_seconds_count{pool="default"} 1.0' in (await gateway.get("/metrics")).body
+        )
 
 
 async def test_a_reload_switches_history_off_for_the_next_request() -> None:
