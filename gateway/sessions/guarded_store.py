@@ -1,22 +1,22 @@
-"""What stands between a request and the store: a bound on its time, a breaker, and counts.
+"""The session store as the gateway asks it: each call with a bound on its time, behind a breaker, counted.
 
-Every call of the protocol `SessionStore`, but that none takes longer than `timeout_seconds` and none goes while the breaker (`policies.store_breaker`) is
-open: then `StoreUnavailable(OPEN)` is raised at once. While it is open one task pings the store, each time after the breaker's pause; requests never do.
-Writes get `WRITE_TIMEOUTS` times as long: nobody waits for them.
+Bounds: reads (`window`, `home`, `response`, `delete`) and the probe take `timeout_seconds` at most; writes, for which no request waits, `WRITE_TIMEOUTS` times that.
+`policies.store_breaker` decides when the store is not asked: then a call raises `StoreUnavailable(StoreFault.OPEN)` at once, and one background task, which exists
+only meanwhile, asks `ping` until it is answered. An answer that names what is wrong with a write or a single key (`FULL`, `READ_ONLY`, `OTHER`) came in time and does
+not open the breaker: reads go on. A call whose caller left (cancelled) says nothing about the store.
 
-Setting: `sessions.timeout_ms`.
+Limit: a store that swallows a cancellation is not bounded here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from enum import StrEnum
+from typing import Final, Literal, TypeVar
 
+from gateway.series import Latency
 from gateway.sessions.store import (
     Append,
     Appended,
@@ -28,110 +28,157 @@ from gateway.sessions.store import (
     StoreUnavailable,
     Window,
 )
-from policies.store_breaker import StoreBreaker
+from policies.store_breaker import CLOSED, BreakerRules, after_call, after_probe, probe_is_due, probing
 
-_logger = logging.getLogger("headrace")
-Answer = TypeVar("Answer")
-WRITE_TIMEOUTS = 10
-CALLS = ("window", "append", "delete", "home", "set_homes", "response", "set_responses", "ping")
-OK = "ok"
-LATENCY_BOUNDS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.03, 0.1, 0.3)
+WRITE_TIMEOUTS = 4.0
+SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25)
+ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.OTHER})
+
+OK: Final = "ok"
+Outcome = StoreFault | Literal["ok"]
+Value = TypeVar("Value")
+
+
+class StoreCall(StrEnum):
+    WINDOW = "window"
+    APPEND = "append"
+    DELETE = "delete"
+    HOME = "home"
+    SET_HOMES = "set_homes"
+    RESPONSE = "response"
+    SET_RESPONSES = "set_responses"
+    PING = "ping"
 
 
 class GuardedStore:
+    """`clock` in seconds, monotonic; `jitter` draws from 0 to 1."""
+
     def __init__(
-        self, store: SessionStore, timeout_seconds: float, jitter: Callable[[], float] = random.random
+        self,
+        store: SessionStore,
+        timeout_seconds: float,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        rules: BreakerRules | None = None,
     ) -> None:
-        """Needs a running event loop."""
-        self.store = store
         self.timeout_seconds = timeout_seconds
-        self.breaker = StoreBreaker()
-        self.outcomes: Counter[tuple[str, str]] = Counter()
-        """Calls by name and outcome: ok, or a `StoreFault`."""
-        self.seconds: dict[str, list[int]] = {call: [0] * (len(LATENCY_BOUNDS_SECONDS) + 1) for call in CALLS}
-        """Calls by name and the first bound of `LATENCY_BOUNDS_SECONDS` that they stay below."""
-        self.seconds_sum: dict[str, float] = dict.fromkeys(CALLS, 0.0)
-        self.on_closed: Callable[[], None] = lambda: None
-        """The store is back."""
+        self.calls: defaultdict[tuple[StoreCall, Outcome], int] = defaultdict(int)
+        self.seconds = {call: Latency(SECONDS_BOUNDS) for call in StoreCall}
+        self._store = store
+        self._clock = clock
         self._jitter = jitter
-        self._loop = asyncio.get_running_loop()
-        self._prober: asyncio.Task[None] | None = None
+        self._rules = rules or BreakerRules()
+        self._breaker = CLOSED
+        self._probe: asyncio.Task[None] | None = None
+        self._closed_again = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are refused now."""
+        return self._breaker.is_open
 
     async def window(self, key: SessionKey) -> Window:
-        return await self._call("window", lambda: self.store.window(key))
-
-    async def append(self, appends: Sequence[Append]) -> list[Appended]:
-        return await self._call("append", lambda: self.store.append(appends), WRITE_TIMEOUTS)
-
-    async def delete(self, key: SessionKey) -> bool:
-        return await self._call("delete", lambda: self.store.delete(key))
+        return await self._asked(StoreCall.WINDOW, lambda: self._store.window(key), self.timeout_seconds)
 
     async def home(self, key: SessionKey) -> Home | None:
-        return await self._call("home", lambda: self.store.home(key))
-
-    async def set_homes(self, homes: Sequence[tuple[SessionKey, Home, float]]) -> None:
-        await self._call("set_homes", lambda: self.store.set_homes(homes), WRITE_TIMEOUTS)
+        return await self._asked(StoreCall.HOME, lambda: self._store.home(key), self.timeout_seconds)
 
     async def response(self, response_id: str) -> ResponseOwner | None:
-        return await self._call("response", lambda: self.store.response(response_id))
+        return await self._asked(
+            StoreCall.RESPONSE, lambda: self._store.response(response_id), self.timeout_seconds
+        )
+
+    async def delete(self, key: SessionKey) -> bool:
+        return await self._asked(StoreCall.DELETE, lambda: self._store.delete(key), self.timeout_seconds)
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+        return await self._written(StoreCall.APPEND, lambda: self._store.append(appends))
+
+    async def set_homes(self, homes: Sequence[tuple[SessionKey, Home, float]]) -> None:
+        await self._written(StoreCall.SET_HOMES, lambda: self._store.set_homes(homes))
 
     async def set_responses(self, responses: Sequence[tuple[str, ResponseOwner, float]]) -> None:
-        await self._call("set_responses", lambda: self.store.set_responses(responses), WRITE_TIMEOUTS)
+        await self._written(StoreCall.SET_RESPONSES, lambda: self._store.set_responses(responses))
 
-    async def ping(self) -> None:
-        await self._call("ping", self.store.ping)
+    async def wait_closed(self, seconds: float) -> bool:
+        """Until the breaker is closed, but no longer than that; whether it is."""
+        if self.is_open:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._closed_again.wait()
+            except TimeoutError:
+                pass
+        return not self.is_open
 
     async def close(self) -> None:
-        if self._prober is not None:
-            self._prober.cancel()
-            await asyncio.gather(self._prober, return_exceptions=True)
-            self._prober = None
-        await self.store.close()
+        """The store too."""
+        if (probe := self._probe) is not None:
+            probe.cancel()
+            await asyncio.wait([probe])
+        await self._store.close()
 
-    async def _call(self, name: str, call: Callable[[], Awaitable[Answer]], timeouts: int = 1) -> Answer:
-        breaker = self.breaker
+    async def _written(self, call: StoreCall, ask: Callable[[], Awaitable[Value]]) -> Value:
+        return await self._asked(call, ask, self.timeout_seconds * WRITE_TIMEOUTS)
+
+    async def _asked(self, call: StoreCall, ask: Callable[[], Awaitable[Value]], seconds: float) -> Value:
+        breaker = self._breaker
         if breaker.is_open:
-            self.outcomes[name, StoreFault.OPEN] += 1
-            raise StoreUnavailable(StoreFault.OPEN, "The session store is being left alone after failures")
-        generation = breaker.generation
+            self.calls[call, StoreFault.OPEN] += 1
+            raise StoreUnavailable(StoreFault.OPEN)
         try:
-            answer = await self._timed(name, call, timeouts)
-        except StoreUnavailable as failure:
-            if breaker.failed(generation, self._loop.time()):
-                _logger.warning("the session store is left alone: %s", failure)
-                self._prober = self._loop.create_task(self._probe())
+            value = await self._bounded(call, ask, seconds)
+        except StoreUnavailable as fault:
+            self._called(breaker.epoch, fault.reason in ANSWERED)
             raise
-        breaker.succeeded(generation, self._loop.time())
-        return answer
+        self._called(breaker.epoch, True)
+        return value
 
-    async def _timed(self, name: str, call: Callable[[], Awaitable[Answer]], timeouts: int) -> Answer:
-        began = time.perf_counter()
-        outcome: str = OK
+    async def _bounded(self, call: StoreCall, ask: Callable[[], Awaitable[Value]], seconds: float) -> Value:
+        """The one place where the store is asked. Whatever goes wrong in it is a `StoreUnavailable`: requests go on without it."""
+        began = self._clock()
         try:
-            async with asyncio.timeout(timeouts * self.timeout_seconds):
-                return await call()
-        except TimeoutError:
-            outcome = StoreFault.TIMEOUT
-            raise StoreUnavailable(StoreFault.TIMEOUT, "The session store did not answer in time") from None
-        except StoreUnavailable as failure:
-            outcome = failure.reason
+            async with asyncio.timeout(seconds):
+                value = await ask()
+        except StoreUnavailable as fault:
+            self._count(call, fault.reason, began)
             raise
+        except TimeoutError as error:
+            self._count(call, StoreFault.TIMEOUT, began)
+            raise StoreUnavailable(StoreFault.TIMEOUT) from error
+        except OSError as error:
+            self._count(call, StoreFault.CONNECTION, began)
+            raise StoreUnavailable(StoreFault.CONNECTION) from error
+        except Exception as error:
+            self._count(call, StoreFault.OTHER, began)
+            raise StoreUnavailable(StoreFault.OTHER, type(error).__name__) from error
+        self._count(call, OK, began)
+        return value
+
+    def _count(self, call: StoreCall, outcome: Outcome, began: float) -> None:
+        self.calls[call, outcome] += 1
+        self.seconds[call].observe(self._clock() - began)
+
+    def _called(self, epoch: int, good: bool) -> None:
+        before = self._breaker
+        self._breaker = after_call(before, epoch, good, self._clock(), self._jitter(), self._rules)
+        if self._breaker.is_open and not before.is_open:
+            self._closed_again.clear()
+            self._probe = asyncio.get_running_loop().create_task(self._probe_until_closed())
+
+    async def _probe_until_closed(self) -> None:
+        try:
+            while (at := self._breaker.probe_at) is not None:
+                now = self._clock()
+                if not probe_is_due(self._breaker, now):
+                    await asyncio.sleep(at - now)
+                    continue
+                self._breaker = probing(self._breaker)
+                try:
+                    await self._bounded(StoreCall.PING, self._store.ping, self.timeout_seconds)
+                    good = True
+                except StoreUnavailable as fault:
+                    good = fault.reason in ANSWERED
+                self._breaker = after_probe(self._breaker, good, self._clock(), self._jitter(), self._rules)
         finally:
-            took = time.perf_counter() - began
-            self.outcomes[name, outcome] += 1
-            self.seconds_sum[name] += took
-            slot = sum(took > bound for bound in LATENCY_BOUNDS_SECONDS)
-            self.seconds[name][slot] += 1
-
-    async def _probe(self) -> None:
-        breaker = self.breaker
-        while breaker.is_open:
-            await asyncio.sleep(breaker.pause_seconds(self._jitter()))
-            try:
-                await self._timed("ping", self.store.ping, WRITE_TIMEOUTS)
-            except StoreUnavailable:
-                breaker.probed(False)
-            else:
-                breaker.probed(True)
-        _logger.warning("the session store is in use again")
-        self.on_closed()
+            self._probe = None
+        self._closed_again.set()
