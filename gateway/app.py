@@ -27,7 +27,7 @@ from gateway.request_log import RequestLog, Write
 from gateway.sessions.backing import Backing
 from gateway.sessions.history import Histories
 from gateway.sessions.responses import Responses
-from gateway.sessions.store_metrics import StoreMetrics
+from gateway.sessions.store_metrics import StoreNow
 from gateway.sessions.turn_metrics import TurnMetrics
 from gateway.settings import Settings
 from gateway.tagging import Tagging
@@ -51,7 +51,7 @@ class Gateway:
         self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
         self.sessions = Backing(self.router, TurnMetrics(self.telemetry.registry, clock), clock)
-        self.telemetry.registry.register(StoreMetrics(lambda: self.sessions))
+        self.telemetry.registry.register(StoreNow(lambda: self.sessions.shared))
         self.sessions.configure(settings.sessions)
         self.proxy = Proxy(
             self._snapshot(settings, Tagging(settings, self._accuracy)),

@@ -8,6 +8,7 @@ one in Redis opens it anew, and what was still to be written to the old one is w
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -27,6 +28,7 @@ from policies.session_window import WindowRules
 from routing.router import Router
 
 FLUSH_SECONDS = 2.0
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
 
 
 class Backing:
@@ -102,10 +104,9 @@ class Backing:
             settings.redis_ca_file,
             settings.sentinel_password,
         )
-        store = GuardedStore(
-            RedisStore(connection, rules, Sealing(settings.encryption_keys)), timeout_seconds
-        )
-        writer = WriteBehind(store, settings.max_queued_writes)
+        redis = RedisStore(connection, rules, Sealing(settings.encryption_keys))
+        store = GuardedStore(redis, timeout_seconds, self._clock, random.random)
+        writer = WriteBehind(store, settings.max_queued_writes, MAX_QUEUED_BYTES, self._clock)
         self.shared = store, writer
         self.current = Sessions(store, writer, self._metrics, self._ttl_of)
         self.homes = SharedHomes(

@@ -1,6 +1,6 @@
 """The session store as the gateway asks it: each call with a bound on its time, behind a breaker, counted.
 
-Bounds: reads (`window`, `home`, `response`, `delete`) and the probe take `timeout_seconds` at most; writes, for which no request waits, `WRITE_TIMEOUTS` times that.
+Bounds: reads (`window`, `home`, `response`, `delete`) take `timeout_seconds` at most; writes and the probe, for which no request waits, `WRITE_TIMEOUTS` times that.
 `policies.store_breaker` decides when the store is not asked: then a call raises `StoreUnavailable(StoreFault.OPEN)` at once, and one background task, which exists
 only meanwhile, asks `ping` until it is answered. An answer that names what is wrong with a write or a single key (`FULL`, `READ_ONLY`, `OTHER`) came in time and does
 not open the breaker: reads go on. A call whose caller left (cancelled) says nothing about the store.
@@ -11,6 +11,7 @@ Limit: a store that swallows a cancellation is not bounded here.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
@@ -30,6 +31,7 @@ from gateway.sessions.store import (
 )
 from policies.store_breaker import CLOSED, BreakerRules, after_call, after_probe, probe_is_due, probing
 
+_logger = logging.getLogger("headrace")
 WRITE_TIMEOUTS = 4.0
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25)
 ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.OTHER})
@@ -100,6 +102,9 @@ class GuardedStore:
     async def set_responses(self, responses: Sequence[tuple[str, ResponseOwner, float]]) -> None:
         await self._written(StoreCall.SET_RESPONSES, lambda: self._store.set_responses(responses))
 
+    async def ping(self) -> None:
+        await self._written(StoreCall.PING, self._store.ping)
+
     async def wait_closed(self, seconds: float) -> bool:
         """Until the breaker is closed, but no longer than that; whether it is."""
         if self.is_open:
@@ -162,6 +167,7 @@ class GuardedStore:
         before = self._breaker
         self._breaker = after_call(before, epoch, good, self._clock(), self._jitter(), self._rules)
         if self._breaker.is_open and not before.is_open:
+            _logger.warning("the session store does not answer; it is left alone until it does")
             self._closed_again.clear()
             self._probe = asyncio.get_running_loop().create_task(self._probe_until_closed())
 
@@ -174,11 +180,15 @@ class GuardedStore:
                     continue
                 self._breaker = probing(self._breaker)
                 try:
-                    await self._bounded(StoreCall.PING, self._store.ping, self.timeout_seconds)
+                    # It may have to connect first.
+                    await self._bounded(
+                        StoreCall.PING, self._store.ping, self.timeout_seconds * WRITE_TIMEOUTS
+                    )
                     good = True
                 except StoreUnavailable as fault:
                     good = fault.reason in ANSWERED
                 self._breaker = after_probe(self._breaker, good, self._clock(), self._jitter(), self._rules)
         finally:
             self._probe = None
+        _logger.warning("the session store answers again")
         self._closed_again.set()

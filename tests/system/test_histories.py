@@ -307,7 +307,7 @@ class Away:
 async def test_a_store_that_is_away_is_a_503_or_an_answer_without_history() -> None:
     async with Backend(echo) as backend, running(backend) as gateway:
         inner = gateway.gateway
-        inner.sessions = inner.sessions._replace(store=Away(), writer=Away())  # type: ignore[arg-type]
+        inner.sessions.current = inner.sessions.current._replace(store=Away(), writer=Away())  # type: ignore[arg-type]
         inner.configure(inner.settings)
         refused = await say(gateway, user("one"))
         assert (refused.status, refused.value(b"x-headrace-reason")) == (503, b"session_store_unavailable")
@@ -346,7 +346,7 @@ async def test_a_turn_that_is_still_to_be_written_is_deleted_too() -> None:
         store = Held(WindowRules(), 10, 1_000_000, lambda: 0.0)
         store.gate = asyncio.Event()
         writer = Asked(store)
-        inner.sessions = inner.sessions._replace(store=store, writer=writer)
+        inner.sessions.current = inner.sessions.current._replace(store=store, writer=writer)
         inner.configure(inner.settings)
         assert (await say(gateway, user("one"))).status == 200
         deleting = asyncio.create_task(page(gateway, method="DELETE"))
