@@ -111,6 +111,9 @@ def redis_cluster(masters: int = 3) -> Iterator[str]:
         yield "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
 
 
+SENTINEL_PASSWORD = "watchword"
+
+
 class SentinelTrio:
     def __init__(self, url: str, master: TcpServer, replica: TcpServer, sentinels: list[int]) -> None:
         self.url = url
@@ -120,10 +123,10 @@ class SentinelTrio:
 
     def fail_over(self) -> None:
         """Until the Sentinels name the other server as the master."""
-        with redis.Redis(host="127.0.0.1", port=self._sentinels[0]) as client:
+        with _sentinel(self._sentinels[0]) as client:
             until(lambda: _answers_ok(client, "SENTINEL", "FAILOVER", "mymaster"))
         for port in self._sentinels:
-            with redis.Redis(host="127.0.0.1", port=port) as client:
+            with _sentinel(port) as client:
                 until(lambda client=client: self._master(client) == self.replica.port)  # type: ignore[misc]
 
     def _master(self, client: Any) -> int:
@@ -133,7 +136,7 @@ class SentinelTrio:
 
 @contextmanager
 def sentinel_trio() -> Iterator[SentinelTrio]:
-    """A master with one replica, and three Sentinels."""
+    """A master with one replica, and three Sentinels that ask for `SENTINEL_PASSWORD`."""
     with ExitStack() as block:
         master = block.enter_context(tcp_server("--repl-diskless-sync-delay", "0"))
         replica = block.enter_context(tcp_server("--replicaof", "127.0.0.1", str(master.port)))
@@ -145,13 +148,14 @@ def sentinel_trio() -> Iterator[SentinelTrio]:
             folder = block.enter_context(tempfile.TemporaryDirectory())
             file = Path(folder) / "sentinel.conf"
             file.write_text(
-                f"port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor mymaster 127.0.0.1 {master.port} 2\n"
+                f"port {port}\nbind 127.0.0.1\ndir {folder}\nrequirepass {SENTINEL_PASSWORD}\nsentinel sentinel-pass {SENTINEL_PASSWORD}\n"
+                f"sentinel monitor mymaster 127.0.0.1 {master.port} 2\n"
                 "sentinel down-after-milliseconds mymaster 1000\nsentinel failover-timeout mymaster 5000\n"
             )
             block.enter_context(_started(str(file), "--sentinel", ready=b"sentinel id is"))
             ports.append(port)
         for port in ports:
-            with redis.Redis(host="127.0.0.1", port=port) as client:
+            with _sentinel(port) as client:
                 until(lambda client=client: _sees_all(client))  # type: ignore[misc]
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
         yield SentinelTrio(f"redis+sentinel://{hosts}/mymaster", master, replica, ports)
@@ -198,6 +202,10 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < give_up_at, "a server did not get there"
         time.sleep(0.02)
+
+
+def _sentinel(port: int) -> Any:
+    return redis.Redis(host="127.0.0.1", port=port, password=SENTINEL_PASSWORD)
 
 
 def _answers_ok(client: Any, *command: str) -> bool:

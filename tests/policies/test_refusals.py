@@ -31,7 +31,23 @@ def test_the_type_says_who_has_to_act(reason: Refusal) -> None:
 
 def test_every_refusal_has_a_status_and_no_status_is_left_over() -> None:
     assert set(STATUS_OF) == set(Refusal)
-    assert set(STATUS_OF.values()) <= {400, 401, 403, 404, 405, 408, 413, 414, 429, 431, 500, 502, 503, 504}
+    assert set(STATUS_OF.values()) <= {
+        400,
+        401,
+        403,
+        404,
+        405,
+        408,
+        409,
+        413,
+        414,
+        429,
+        431,
+        500,
+        502,
+        503,
+        504,
+    }
 
 
 @pytest.mark.parametrize("reason", Refusal)

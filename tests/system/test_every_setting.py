@@ -20,8 +20,25 @@ TAGGING = "gateway/test_tagging_settings.py"
 AFFINITY = "gateway/test_affinity_settings.py"
 CLASSIFIER = "gateway/test_classifier_settings.py"
 HISTORY = "gateway/sessions/test_history.py"
+SESSION_SETTINGS = "gateway/sessions/test_session_settings.py"
 
 HELD_BY = {
+    "SessionSettings.redis_url": (SESSION_SETTINGS, "test_redis_url_is_where_sessions_are_kept"),
+    "SessionSettings.redis_ca_file": (
+        SESSION_SETTINGS,
+        "test_redis_ca_file_is_what_a_certificate_is_held_to",
+    ),
+    "SessionSettings.sentinel_password": (SESSION_SETTINGS, "test_sentinel_password_opens_the_sentinels"),
+    "SessionSettings.min_ttl_seconds": (SESSION_SETTINGS, "test_min_ttl_seconds_is_how_long_at_least"),
+    "SessionSettings.max_ttl_seconds": (SESSION_SETTINGS, "test_max_ttl_seconds_is_how_long_at_most"),
+    "SessionSettings.max_turns": (SESSION_SETTINGS, "test_max_turns_is_how_many_stay"),
+    "SessionSettings.max_tokens": (SESSION_SETTINGS, "test_max_tokens_is_how_many_stay"),
+    "SessionSettings.max_session_kb": (SESSION_SETTINGS, "test_max_session_kb_is_how_much_of_one_stays"),
+    "SessionSettings.max_sessions": (SESSION_SETTINGS, "test_max_sessions_is_how_many_are_kept_in_memory"),
+    "SessionSettings.max_memory_mb": (SESSION_SETTINGS, "test_max_memory_mb_is_how_much_is_kept_in_memory"),
+    "SessionSettings.fresh_seconds": (SESSION_SETTINGS, "test_fresh_seconds_is_how_long_nobody_asks"),
+    "SessionSettings.max_queued_writes": (SESSION_SETTINGS, "test_max_queued_writes_is_how_many_wait"),
+    "SessionSettings.encryption_keys": (SESSION_SETTINGS, "test_encryption_keys_seal_what_was_said"),
     "SessionSettings.history": (HISTORY, "test_history_that_is_off_is_refused_as_such"),
     "SessionSettings.history_required": (
         HISTORY,

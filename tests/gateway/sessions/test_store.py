@@ -32,7 +32,14 @@ from gateway.sessions.store import (
     session_key,
 )
 from policies.session_window import WindowRules
-from tests.redis_server import redis_cluster, redis_server, sentinel_trio, tcp_server, tls_in_front
+from tests.redis_server import (
+    SENTINEL_PASSWORD,
+    redis_cluster,
+    redis_server,
+    sentinel_trio,
+    tcp_server,
+    tls_in_front,
+)
 
 KINDS = ("memory", "redis", "sealed", "tls and password", "cluster", "sentinel")
 RULES = WindowRules(max_turns=4, max_tokens=100, max_entry_bytes=200, max_bytes=500)
@@ -66,7 +73,7 @@ def trio() -> Iterator[Any]:
 def redis_store(
     url: str, rules: WindowRules = RULES, keys: list[str] | None = None, ca_file: str = ""
 ) -> RedisStore:
-    return RedisStore(client(RedisAddress(url), 5.0, ca_file, ""), rules, Sealing(keys or []))
+    return RedisStore(client(RedisAddress(url), 5.0, ca_file, SENTINEL_PASSWORD), rules, Sealing(keys or []))
 
 
 @asynccontextmanager
