@@ -1,6 +1,6 @@
 """`python -m tests.bench.sessions`: what sessions cost, and what a Redis that does not answer costs.
 
-    python -m tests.bench.sessions                        # all: about 75 s
+    python -m tests.bench.sessions                        # all: about 80 s
     python -m tests.bench.sessions frozen --seconds 5     # a look while working
     python -m tests.bench.sessions --markdown FILE        # for the README
 
