@@ -45,6 +45,10 @@ class TurnMetrics:
         self._window = Histogram(
             "headrace_session_window_turns", "Of a session", registry=registry, buckets=_TURN_BOUNDS
         )
+        for result in TurnResult:
+            self._turns.labels(result.value)
+        for what in ("kept", "dropped"):
+            self._tokens.labels(what)
         active = Gauge("headrace_sessions_active", "Sessions with a turn lately", registry=registry)
         active.set_function(lambda: float(self.active()))
 

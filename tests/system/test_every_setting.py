@@ -19,8 +19,27 @@ POOLS = "gateway/test_pool_settings.py"
 TAGGING = "gateway/test_tagging_settings.py"
 AFFINITY = "gateway/test_affinity_settings.py"
 CLASSIFIER = "gateway/test_classifier_settings.py"
+HISTORY = "gateway/sessions/test_history.py"
 
 HELD_BY = {
+    "SessionSettings.history": (HISTORY, "test_history_that_is_off_is_refused_as_such"),
+    "SessionSettings.history_required": (
+        HISTORY,
+        "test_a_store_that_is_away_is_a_503_or_an_answer_without_history_as_configured",
+    ),
+    "SessionSettings.conflicts": (
+        HISTORY,
+        "test_of_two_turns_at_once_both_are_kept_as_they_arrive_or_the_second_is_refused",
+    ),
+    "SessionSettings.replay_cut": (
+        HISTORY,
+        "test_a_stream_that_broke_off_is_kept_as_cut_and_one_that_failed_at_once_is_not",
+    ),
+    "SessionSettings.max_entry_kb": (HISTORY, "test_a_turn_above_max_entry_kb_is_answered_and_not_kept"),
+    "SessionSettings.timeout_ms": (
+        HISTORY,
+        "test_a_turn_that_is_still_to_be_written_is_waited_for_within_the_stores_time",
+    ),
     "ServerSettings.host": (SETTINGS, "test_host_and_port_are_where_it_listens"),
     "ServerSettings.port": (SETTINGS, "test_host_and_port_are_where_it_listens"),
     "ServerSettings.max_body_mb": (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),

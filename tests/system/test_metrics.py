@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.front import Cause
 from gateway.paths import Kind
+from gateway.sessions.turn_metrics import TurnResult
 from gateway.settings import BusinessTypeSettings, MatchSettings, ProbeSettings, ServerSettings
 from policies.terms import CachePath, Lane, LengthClass, Refusal
 from tests import client
@@ -126,7 +127,8 @@ async def test_no_client_can_choose_a_label_however_many_paths_models_and_method
         "cause": set(Cause),
         "kind": {"prompt", "cached", "completion"},
         "state": {"busy", "idle"},
-        "result": {"ok", "failed"},
+        "result": {"ok", "failed", *TurnResult},
+        "what": {"kept", "dropped"},
         "path": set(CachePath),
         "by": {"session", "prefix", "rendezvous", "load"},
         "part": {"hot", "cold"},
