@@ -15,7 +15,7 @@ CACHE ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 SOAK_COUNT ?= 100000
 
-.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache soak package lock clean
+.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions soak package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench-slo    calls inside their target before, in and after a burst, 8 minutes (SLO=\"headrace haproxy\" for a part)"
 	@echo "make bench-fairness  shares of tenants that compete, 90 seconds (FAIRNESS=\"weights\" for a part)"
 	@echo "make bench-cache  whether requests go where their KV cache is, 8 minutes (CACHE=\"headrace --seconds 20\" for a part)"
+	@echo "make bench-sessions  what sessions cost, and a Redis frozen under load, 80 seconds (SESSIONS=\"store\" for a part)"
 	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
@@ -74,6 +75,9 @@ bench-fairness: $(VENV)/develop.stamp
 
 bench-cache: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench.cache $(CACHE)
+
+bench-sessions: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench.sessions $(SESSIONS)
 
 soak: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)
