@@ -13,6 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from gateway.configuration import ConfigurationError, parse
+from gateway.session_settings import SessionSettings
 from gateway.settings import (
     AffinitySettings,
     AnonymousSettings,
@@ -169,6 +170,8 @@ def all_settings(draw: st.DrawFn) -> Settings:
     anonymous = AnonymousSettings(allow=draw(st.booleans()) or not tenants, max_lane=draw(LANES))
     lengths = draw(spans(LengthSettings, "short_below", "long_above"))
     affinity = draw(spans(AffinitySettings, "min_ttl_seconds", "max_ttl_seconds"))
+    lifetimes = spans(SessionSettings, "min_ttl_seconds", "max_ttl_seconds")
+    sessions = draw(lifetimes.filter(lambda one: one.max_entry_kb <= one.max_session_kb))
     lanes = {
         field.name: draw(st.builds(kind, **numbers(kind)))
         for field in fields(LanesSettings)
@@ -176,7 +179,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
     }
     return Settings(
         pools=pools, tenants=tenants, business_types=types, anonymous=anonymous, lengths=lengths,
-        affinity=affinity, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
+        affinity=affinity, sessions=sessions, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
     )  # fmt: skip
 
 
@@ -187,6 +190,7 @@ COMPOSED = {
     "anonymous",
     "lengths",
     "affinity",
+    "sessions",
     "lanes",
     "server",
     "aliases",
