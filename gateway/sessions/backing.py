@@ -44,6 +44,7 @@ class Backing:
         self.shared: tuple[GuardedStore, WriteBehind] | None = None
         """Where there is a store that other gateways share."""
         self.homes: SharedHomes | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def configure(self, settings: SessionSettings) -> None:
@@ -51,6 +52,7 @@ class Backing:
             return
         self._settings = settings
         before, self.shared, self.homes = self.shared, None, None
+        connecting, self._connecting = self._connecting, None
         rules = WindowRules(
             settings.max_turns,
             settings.max_tokens,
@@ -63,7 +65,7 @@ class Backing:
         else:
             self._keep(settings, rules)
         if before is not None:
-            self._start(_closed(*before))
+            self._start(_closed(*before, connecting))
 
     def ttl_seconds(self) -> float:
         settings = self._settings
@@ -82,7 +84,7 @@ class Backing:
 
     async def close(self) -> None:
         if self.shared is not None:
-            await _closed(*self.shared)
+            await _closed(*self.shared, self._connecting)
             self.shared = None
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -112,7 +114,7 @@ class Backing:
         self.homes = SharedHomes(
             store, writer.put_home, self._router, settings.fresh_seconds, self.ttl_seconds, self._clock
         )
-        self._start(_connected(store))
+        self._connecting = asyncio.create_task(_connected(store))
 
     def _ttl_of(self, _: SessionKey) -> float:
         return self.ttl_seconds()
@@ -131,7 +133,9 @@ async def _connected(store: GuardedStore) -> None:
         return
 
 
-async def _closed(store: GuardedStore, writer: WriteBehind) -> None:
+async def _closed(store: GuardedStore, writer: WriteBehind, connecting: asyncio.Task[None] | None) -> None:
+    if connecting is not None:
+        await asyncio.wait({connecting})  # else its connection would be made after the end of all others
     await writer.flush(FLUSH_SECONDS)
     await writer.close()
     await store.close()

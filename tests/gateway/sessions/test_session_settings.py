@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,13 @@ from routing.router import Router
 from routing.rules import Rules
 from tests.redis_server import (
     SENTINEL_PASSWORD,
-    redis_server,
-    sentinel_trio,
+    SentinelTrio,
     tcp_server,
     tls_in_front,
 )
 from tests.routing.prompts import of
 
 KEY_A, KEY_B = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
 
 
 class Clock:
@@ -77,8 +70,8 @@ def key(name: str) -> SessionKey:
     return session_key("t", name)
 
 
-async def test_redis_url_is_where_sessions_are_kept(redis_url: str) -> None:
-    async with backing(redis_url=redis_url) as one, backing(redis_url=redis_url) as two, backing() as alone:
+async def test_redis_url_is_where_sessions_are_kept(server: str) -> None:
+    async with backing(redis_url=server) as one, backing(redis_url=server) as two, backing() as alone:
         await put(one, key("url"), "a")
         await put(alone, key("url"), "b")
         assert await ids(two, key("url")) == ["a"]
@@ -101,14 +94,13 @@ async def test_redis_ca_file_is_what_a_certificate_is_held_to(tmp_path: Path) ->
                     await stranger.current.store.window(key("tls"))
 
 
-async def test_sentinel_password_opens_the_sentinels() -> None:
-    with sentinel_trio() as trio:
-        async with backing(redis_url=trio.url, sentinel_password=SENTINEL_PASSWORD) as one:
-            await put(one, key("sentinel"), "a")
-            assert await ids(one, key("sentinel")) == ["a"]
-        async with backing(redis_url=trio.url) as without:
-            with pytest.raises(StoreUnavailable):
-                await without.current.store.window(key("sentinel"))
+async def test_sentinel_password_opens_the_sentinels(trio: SentinelTrio) -> None:
+    async with backing(redis_url=trio.url, sentinel_password=SENTINEL_PASSWORD) as one:
+        await put(one, key("sentinel"), "a")
+        assert await ids(one, key("sentinel")) == ["a"]
+    async with backing(redis_url=trio.url) as without:
+        with pytest.raises(StoreUnavailable):
+            await without.current.store.window(key("sentinel"))
 
 
 async def test_min_ttl_seconds_is_how_long_at_least() -> None:
@@ -136,8 +128,8 @@ async def test_max_ttl_seconds_is_how_long_at_most() -> None:
 
 
 @pytest.fixture(params=["memory", "redis"])
-def place(request: pytest.FixtureRequest, redis_url: str) -> dict[str, Any]:
-    return {} if request.param == "memory" else {"redis_url": redis_url}
+def place(request: pytest.FixtureRequest, server: str) -> dict[str, Any]:
+    return {} if request.param == "memory" else {"redis_url": server}
 
 
 async def test_max_turns_is_how_many_stay(place: dict[str, Any]) -> None:
@@ -177,9 +169,9 @@ async def test_max_memory_mb_is_how_much_is_kept_in_memory() -> None:
         assert [await ids(one, key(name)) for name in "bcd"] == [["b"], ["c"], ["d"]], "a reload keeps them"
 
 
-async def test_fresh_seconds_is_how_long_nobody_asks(redis_url: str) -> None:
+async def test_fresh_seconds_is_how_long_nobody_asks(server: str) -> None:
     clock = Clock()
-    async with backing(clock, redis_url=redis_url, fresh_seconds=7) as one:
+    async with backing(clock, redis_url=server, fresh_seconds=7) as one:
         assert one.homes is not None
         assert one.homes.must_ask(5)
         one._router.placement.sessions.sent(5, 1, 0.0)
@@ -189,32 +181,32 @@ async def test_fresh_seconds_is_how_long_nobody_asks(redis_url: str) -> None:
         assert one.homes.must_ask(5)
 
 
-async def test_max_queued_writes_is_how_many_wait(redis_url: str) -> None:
-    async with backing(redis_url=redis_url, max_queued_writes=3) as one:
+async def test_max_queued_writes_is_how_many_wait(server: str) -> None:
+    async with backing(redis_url=server, max_queued_writes=3) as one:
         assert one.shared is not None
         for name in "abcde":
             one.shared[1].put_home(key(name), Home("b"), 60.0)
         assert one.shared[1].queued == 3
 
 
-async def test_encryption_keys_seal_what_was_said(redis_url: str) -> None:
+async def test_encryption_keys_seal_what_was_said(server: str) -> None:
     async with (
-        backing(redis_url=redis_url, encryption_keys=(KEY_A,)) as sealed,
-        backing(redis_url=redis_url, encryption_keys=(KEY_B, KEY_A)) as changed,
-        backing(redis_url=redis_url) as plain,
+        backing(redis_url=server, encryption_keys=(KEY_A,)) as sealed,
+        backing(redis_url=server, encryption_keys=(KEY_B, KEY_A)) as changed,
+        backing(redis_url=server) as plain,
     ):
         await put(sealed, key("sealed"), "a")
         assert await ids(changed, key("sealed")) == ["a"]
         assert await plain.current.store.window(key("sealed")) == NO_WINDOW
 
 
-async def test_what_waits_is_written_when_the_gateway_leaves(redis_url: str) -> None:
-    async with backing(redis_url=redis_url) as one:
+async def test_what_waits_is_written_when_the_gateway_leaves(server: str) -> None:
+    async with backing(redis_url=server) as one:
         assert one.homes is not None
         lease = one._router.arrive("", 0.0, of("a"))
         assert isinstance(lease, Lease)
         one.homes.went(key("leaving"), lease)
-    async with backing(redis_url=redis_url) as two:
+    async with backing(redis_url=server) as two:
         home = await two.current.store.home(key("leaving"))
         assert home is not None
         assert home.backend == "b"

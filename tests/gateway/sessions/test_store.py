@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,40 +34,13 @@ from gateway.sessions.store import (
 from policies.session_window import WindowRules
 from tests.redis_server import (
     SENTINEL_PASSWORD,
-    redis_cluster,
     redis_server,
-    sentinel_trio,
-    tcp_server,
     tls_in_front,
 )
 
 KINDS = ("memory", "redis", "sealed", "tls and password", "cluster", "sentinel")
 RULES = WindowRules(max_turns=4, max_tokens=100, max_entry_bytes=200, max_bytes=500)
 KEYS = [base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def locked_port() -> Iterator[int]:
-    with tcp_server("--requirepass", "open sesame") as locked:
-        yield locked.port
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    with redis_cluster() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def trio() -> Iterator[Any]:
-    with sentinel_trio() as three:
-        yield three
 
 
 def redis_store(
