@@ -79,6 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--once", action="store_true", help="end with the show, after less than a minute (default: stay calm)"
     )
+    demo.add_argument(
+        "--sessions",
+        choices=("memory", "redis"),
+        default="memory",
+        help="redis: turns of sessions among the load, kept in a Redis that the demo starts (default: %(default)s)",
+    )
+    demo.add_argument("--redis-url", default="", help="for --sessions redis: one that runs already")
     demo.set_defaults(run=_demo)
 
     engine = commands.add_parser("engine", help="one emulated engine", description=engine_command.__doc__)
@@ -149,7 +156,10 @@ def _demo(arguments: argparse.Namespace) -> int:
     twice what the engines can do and the recovery from it. Then a calm load until Ctrl-C."""
     from gateway import demo
 
-    return demo.run(arguments.port, arguments.seconds, arguments.seed, arguments.load, arguments.once)
+    redis_url = arguments.redis_url if arguments.sessions == "redis" else None
+    return demo.run(
+        arguments.port, arguments.seconds, arguments.seed, arguments.load, arguments.once, redis_url
+    )
 
 
 if __name__ == "__main__":

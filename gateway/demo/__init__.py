@@ -10,7 +10,7 @@ the child does too.
 
 Settings: `port` to listen on (taken: a message, and a free one instead; 0: a free one), `seconds` to run (None: until Ctrl-C; less than the show
 takes: the whole show, faster), `once` to end with the show, `seed` of arrivals, prompts and engines, `load` as a share of the field's peak
-rates (`business`) that the fleet is made to be able to answer (`fleet`).
+rates (`business`) that the fleet is made to be able to answer (`fleet`), `redis_url` for sessions among the load: "" starts a Redis (`redis_child`).
 Exit code: 0 when it ended by itself or by Ctrl-C, 1 when the gateway could not start or ended unasked, 2 for a wrong option.
 Limits: times and texts of the engines are made up by a model of a measured engine, slowed down; the machine has to spare about one core.
 """
@@ -30,18 +30,19 @@ def run(
     seed: int = 1,
     load: float = DEFAULT_LOAD,
     once: bool = False,
+    redis_url: str | None = None,
 ) -> int:
     """The exit code of `headrace demo`."""
     if load <= 0 or (seconds is not None and seconds <= 0):
         sys.stderr.write("headrace demo: --load and --seconds must be above 0\n")
         return 2
     try:
-        return _play(port, seconds, seed, load, once)
+        return _play(port, seconds, seed, load, once, redis_url)
     except KeyboardInterrupt:  # before the signal handlers were in place
         return 0
 
 
-def _play(port: int, seconds: float | None, seed: int, load: float, once: bool) -> int:
+def _play(port: int, seconds: float | None, seed: int, load: float, once: bool, redis_url: str | None) -> int:
     # Here and not above: most of the start is these imports, and Ctrl-C should end that too.
     import asyncio
 
@@ -49,17 +50,18 @@ def _play(port: int, seconds: float | None, seed: int, load: float, once: bool) 
 
     from gateway.demo.gateway_child import GatewayEnded
     from gateway.demo.phases import SHOW_SECONDS
+    from gateway.demo.redis_child import NoRedis
     from gateway.demo.stage import Stage
 
     if once:
         seconds = SHOW_SECONDS if seconds is None else min(seconds, SHOW_SECONDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Stage(port, seconds, seed, load).play())
+            runner.run(Stage(port, seconds, seed, load, redis_url).play())
     except BrokenPipeError:
         # Whoever read the plain lines has gone; without this the interpreter complains when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (GatewayEnded, OSError) as error:
+    except (GatewayEnded, NoRedis, OSError) as error:
         sys.stderr.write(f"headrace demo: {error}\n")
         return 1
     return 0

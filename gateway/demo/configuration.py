@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, GUEST_KEY, TYPES
+from gateway.session_settings import SessionSettings
 from gateway.settings import (
     BackendSettings,
     BusinessTypeSettings,
@@ -34,7 +35,7 @@ RESERVED_PER_POOL = 1
 
 
 def settings_from(plan: dict[str, Any]) -> Settings:
-    """`plan` is `gateway_child`'s: port, and per pool its name, window and backends."""
+    """`plan` is `gateway_child`'s: port, where sessions are kept ("" in memory), and per pool its name, window and backends."""
     return Settings(
         pools=tuple(_pool(pool["name"], pool["window"], pool["backends"]) for pool in plan["pools"]),
         server=ServerSettings(port=plan["port"]),
@@ -61,6 +62,7 @@ def settings_from(plan: dict[str, Any]) -> Settings:
             TenantSettings(name="bank-b", key_sha256=_digests(BANK_B_KEY)),
             TenantSettings(name="guest", key_sha256=_digests(GUEST_KEY)),
         ),
+        sessions=SessionSettings(redis_url=plan["redis_url"]),
         log=LogSettings(requests=False),
     )
 

@@ -49,11 +49,11 @@ def any_free_port() -> int:
 
 
 class GatewayChild:
-    """`async with GatewayChild(port, fleet) as child`: from its start to its end."""
+    """`async with GatewayChild(port, fleet, redis_url) as child`: from its start to its end; "" keeps sessions in its memory."""
 
-    def __init__(self, port: int, fleet: Fleet) -> None:
+    def __init__(self, port: int, fleet: Fleet, redis_url: str = "") -> None:
         self.log: deque[str] = deque(maxlen=LOG_LINES)
-        self._plan = _plan(port, fleet)
+        self._plan = _plan(port, fleet, redis_url)
         self._process: asyncio.subprocess.Process
         self._ended: asyncio.Task[int]
         self._reading: asyncio.Task[None]
@@ -114,7 +114,7 @@ class GatewayChild:
             self.log.append(line.decode(errors="replace").rstrip())
 
 
-def _plan(port: int, fleet: Fleet) -> dict[str, object]:
+def _plan(port: int, fleet: Fleet, redis_url: str) -> dict[str, object]:
     pools = [
         {
             "name": plan.name,
@@ -123,4 +123,4 @@ def _plan(port: int, fleet: Fleet) -> dict[str, object]:
         }
         for plan in POOLS
     ]
-    return {"port": port, "directory": fleet.directory, "pools": pools}
+    return {"port": port, "redis_url": redis_url, "directory": fleet.directory, "pools": pools}

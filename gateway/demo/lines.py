@@ -40,6 +40,8 @@ class Lines:
         parts.append(f"engines up {view.engines_up}/{len(view.fleet.members)}")
         parts += [f"{pool.name} in flight {pool.in_flight}/{pool.slots}" for pool in view.pools]
         parts.append(f"waiting {sum(map(view.waiting, range(len(ROWS))))}")
+        if view.sessions_text:
+            parts.append(view.sessions_text)
         self._write([f"{view.seconds:5.0f} s  " + " | ".join(parts)])
 
     def close(self, summary: list[str]) -> None:

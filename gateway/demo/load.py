@@ -24,6 +24,11 @@ MAX_BEHIND_SECONDS = 1.0
 MAX_IN_FLIGHT = 2000
 EMERGENCIES = len(TYPES)
 """The row of the emergencies, below those of the types; theirs are counted there only."""
+TURN_EVERY = 20
+"""Of so many requests one is a turn of a session."""
+SESSIONS_AT_ONCE = 8
+TURNS = 4
+"""Of a session; then another one begins."""
 _END_OF_STREAM = b"data: [DONE]\n\n"
 _HEAD = (
     "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -42,11 +47,23 @@ class Answer(NamedTuple):
 
 
 class Load:
-    def __init__(self, pool: ConnectionPool, nominal_rate: float, course: Course, seed: int) -> None:
-        """`pool` leads to the gateway; `nominal_rate` in requests per second is what the factors of `course` multiply."""
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        nominal_rate: float,
+        course: Course,
+        seed: int,
+        has_sessions: bool = False,
+    ) -> None:
+        """`pool` leads to the gateway; `nominal_rate` in requests per second is what the factors of `course` multiply.
+
+        `has_sessions`: a part of the requests are turns of sessions, some of which leave their history to the gateway.
+        """
         self._pool = pool
         self._chance = Random(seed)  # noqa: S311  # a repeatable schedule, no secret
         self._nominal_rate = nominal_rate
+        self._has_sessions = has_sessions
+        self._turns = 0
         self._course = course
         self._bodies = [RequestBodies(kind, self._chance) for kind in TYPES]
         self._loop = asyncio.get_running_loop()
@@ -99,7 +116,8 @@ class Load:
         row = self.rows[EMERGENCIES if is_urgent else kind]
         row.sent(due)
         try:
-            answer = await self._exchange((_URGENT if is_urgent else _PLAIN) % len(body), body)
+            head = _URGENT if is_urgent else self._head()
+            answer = await self._exchange(head % len(body), body)
         except UpstreamFailure:
             row.failed(due)
             return
@@ -109,6 +127,17 @@ class Load:
             row.answered(due, answer.first_byte_at - due, TYPES[kind].target_ms)
         else:
             row.failed(due)
+
+    def _head(self) -> bytes:
+        if not self._has_sessions:
+            return _PLAIN
+        self._turns += 1
+        if self._turns % TURN_EVERY:
+            return _PLAIN
+        turn = self._turns // TURN_EVERY
+        session = f"demo-{turn % SESSIONS_AT_ONCE}-{turn // (TURNS * SESSIONS_AT_ONCE)}"
+        history = "x-headrace-history: server\r\n" if turn % 2 else ""
+        return (_HEAD % f"x-headrace-session: {session}\r\n{history}").encode()
 
     async def _exchange(self, head: bytes, body: bytes) -> Answer:
         tail = b""

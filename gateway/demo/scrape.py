@@ -19,6 +19,9 @@ _SHOWN = (
     "headrace_backend_up{",
     "headrace_backend_in_flight{",
     "headrace_retries_total{",
+    "headrace_sessions_active ",
+    "headrace_session_turns_total{",
+    "headrace_session_store_breaker_open ",
 )
 
 
@@ -30,6 +33,12 @@ class GatewayState:
     in_flight: Counter[str] = field(default_factory=Counter)
     moved_here: Counter[str] = field(default_factory=Counter)
     waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+    sessions: int = 0
+    """With a turn lately."""
+    turns: int = 0
+    """Kept so far."""
+    is_store_away: bool | None = None
+    """None where sessions are in the gateway's memory."""
 
 
 def read_page(text: str) -> GatewayState:
@@ -45,6 +54,12 @@ def read_page(text: str) -> GatewayState:
                     state.in_flight[backend] = value
                 case "headrace_retries_total":
                     state.moved_here[backend] += value
+                case "headrace_sessions_active":
+                    state.sessions = value
+                case "headrace_session_turns_total" if sample.labels["result"] == "appended":
+                    state.turns = value
+                case "headrace_session_store_breaker_open":
+                    state.is_store_away = bool(value)
     return state
 
 

@@ -98,6 +98,8 @@ class Screen:
             text.append(f"{pool.name} ")
             text.append(f"{pool.up}/{pool.engines} up", "" if pool.up == pool.engines else "bold red")
             text.append(f", {pool.in_flight}/{pool.slots} in flight   ")
+        if view.sessions_text:
+            text.append(f"\n{view.sessions_text}")
         text.append("\n")
         lines = [f"{seconds:3.0f} s  {event}" for seconds, event in view.events]
         text.append("\n".join(lines + [""] * (MAX_EVENTS - len(lines))))

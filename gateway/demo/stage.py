@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from gateway.demo.gateway_child import HOST, GatewayChild, any_free_port, port_i
 from gateway.demo.lines import Lines
 from gateway.demo.load import Load
 from gateway.demo.phases import OUTAGE, course
+from gateway.demo.redis_child import find_server, redis_child
 from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
 from gateway.demo.view import View, introduction, summary
@@ -41,13 +43,22 @@ class Display(Protocol):
 
 
 class Stage:
-    def __init__(self, port: int, seconds: float | None, seed: int, share_of_peak: float) -> None:
+    def __init__(
+        self,
+        port: int,
+        seconds: float | None,
+        seed: int,
+        share_of_peak: float,
+        redis_url: str | None = None,
+    ) -> None:
+        """`redis_url` None: no sessions in the load; "": in a Redis of the demo's own."""
         self._port = port
         self._seconds = seconds
         self._seed = seed
         self._share_of_peak = share_of_peak
         self._display: Display = Screen(Console()) if sys.stdout.isatty() else Lines(sys.stdout)
         self._course = course(seconds)
+        self._redis_url = redis_url
 
     async def play(self) -> None:
         _raise_file_limit()
@@ -57,10 +68,12 @@ class Stage:
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         pool = way_to(self._port)
         try:
-            async with (
-                Fleet(self._seed, self._share_of_peak) as fleet,
-                GatewayChild(self._port, fleet) as child,
-            ):
+            async with AsyncExitStack() as block:
+                fleet = await block.enter_async_context(Fleet(self._seed, self._share_of_peak))
+                redis_url = self._redis_url or ""
+                if self._redis_url == "":
+                    redis_url = await block.enter_async_context(redis_child(fleet.directory, find_server()))
+                child = await block.enter_async_context(GatewayChild(self._port, fleet, redis_url))
                 await _until_one(child.ready(GatewayPages(pool)), stopped.wait())
                 if not stopped.is_set():
                     await self._perform(fleet, child, pool, stopped)
@@ -79,7 +92,9 @@ class Stage:
     async def _perform(
         self, fleet: Fleet, child: GatewayChild, pool: ConnectionPool, stopped: asyncio.Event
     ) -> None:
-        load = Load(pool, FIELD_PEAK * self._share_of_peak, self._course, self._seed)
+        load = Load(
+            pool, FIELD_PEAK * self._share_of_peak, self._course, self._seed, self._redis_url is not None
+        )
         view = View(fleet, load, self._course)
         page = GatewayPages(pool)
         self._display.open(introduction(self._port, len(fleet.members)))

@@ -92,6 +92,15 @@ class View:
         return f"recovered {self.recovered_in} s after the burst: from then on nearly all was in time"
 
     @property
+    def sessions_text(self) -> str:
+        """ "" where no store is shared."""
+        gateway = self.gateway
+        if gateway.is_store_away is None:
+            return ""
+        store = "away" if gateway.is_store_away else "ok"
+        return f"sessions: {gateway.sessions} active, {gateway.turns} turns kept, store {store}"
+
+    @property
     def pools(self) -> list[PoolLine]:
         lines = []
         for plan in POOLS:
@@ -168,6 +177,8 @@ def summary(view: View) -> list[str]:
         lines.append(f"  {name.name + ':':22} {_by_phase(view, row)}")
     if view.recovery_text:
         lines.append(view.recovery_text)
+    if view.sessions_text:
+        lines.append(view.sessions_text)
     if view.load.skipped_seconds >= 0.1 or view.load.left_out:
         lines.append(
             f"this machine was too busy: nothing was sent for {view.load.skipped_seconds:.1f} s, "

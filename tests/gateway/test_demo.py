@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import openai
 import pytest
@@ -20,6 +21,7 @@ from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
 from gateway.demo.fleet import Fleet
 from gateway.demo.load import Load
 from gateway.demo.phases import course
+from gateway.demo.redis_child import NoRedis, find_server, redis_child
 from gateway.demo.screen import Screen
 from gateway.demo.stage import way_to
 from gateway.demo.view import ROWS, View, introduction, summary
@@ -177,6 +179,23 @@ async def test_a_taken_port_is_named_and_replaced() -> None:
     assert port != taken
     assert status == 0
     assert error == f"port {taken} is taken, the gateway listens on {port} instead\n"
+
+
+async def test_sessions_are_kept_in_a_redis_that_the_demo_starts() -> None:
+    async with running("--port", "0", "--seconds", "6", "--sessions", "redis") as demo:
+        status, error = await demo.end()
+    assert status == 0, error
+    found = re.findall(r"sessions: (\d+) active, (\d+) turns kept, store (\w+)", demo.output)
+    assert found, demo.output
+    active, turns, store = found[-1]
+    assert int(active) > 0 and int(turns) > 0 and store == "ok"
+
+
+async def test_where_no_redis_is_installed_the_demo_says_what_to_do(tmp_path: Path) -> None:
+    assert find_server(str(tmp_path)) is None
+    with pytest.raises(NoRedis, match="--redis-url"):
+        async with redis_child(str(tmp_path), None):
+            raise AssertionError("nothing was started")
 
 
 async def test_a_load_of_nothing_is_refused() -> None:

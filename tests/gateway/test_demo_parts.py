@@ -200,7 +200,7 @@ def test_the_configuration_satisfies_the_rules_of_a_file() -> None:
         {"name": name, "window": window, "backends": [(f"{name}-1", f"unix:///tmp/{name}")]}
         for name, window in (("high-batch", 8), ("low-latency", 4))
     ]
-    settings = settings_from({"port": 0, "pools": pools})
+    settings = settings_from({"port": 0, "redis_url": "", "pools": pools})
     verify(settings, "demo")
     assert [pool.window.max for pool in settings.pools if pool.window is not None] == [8, 4]
 
