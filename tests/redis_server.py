@@ -56,6 +56,11 @@ class TcpServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
+    def command(self, *words: str) -> None:
+        with redis.Redis(host="127.0.0.1", port=self.port) as found:
+            answered: Any = found
+            answered.execute_command(*words)
+
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 

@@ -83,6 +83,9 @@ class Sessions(NamedTuple):
             done, _ = await asyncio.wait([waiting], timeout=timeout_seconds)
             if not done:
                 raise StoreUnavailable(StoreFault.TIMEOUT, "a turn of this session is still to be written")
+            error = waiting.exception()
+            if isinstance(error, StoreUnavailable):
+                raise error
 
 
 def session_id(value: str) -> str:

@@ -80,6 +80,8 @@ class WriteBehind:
         self._appends: deque[_Waiting] = deque()
         self._appends_of: dict[SessionKey, int] = {}
         self._last_fault = StoreFault.OTHER
+        self._is_failing = False
+        """The last batch was not taken."""
         self._retry_seconds = RETRY_SECONDS
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -116,7 +118,9 @@ class WriteBehind:
         return waiting.done
 
     def pending(self, key: SessionKey) -> Awaitable[None] | None:
-        """None where nothing of that session waits or the store is not asked now; else what lasts until its writes are done, but no longer than a read may."""
+        """None where nothing of that session waits or the store is not asked now; else what lasts until its writes are done, but no longer than a read may.
+
+        Raises `StoreUnavailable` where they are not done by then and the store does not take any: a window read now would lack a turn."""
         return self._until_written(key) if self._holds_up(key) else None
 
     async def flush(self, seconds: float) -> int:
@@ -183,8 +187,10 @@ class WriteBehind:
                 self._confirm(self._responses, owners)
         except StoreUnavailable as fault:
             self._last_fault = fault.reason
+            self._is_failing = True
             return False
         self._retry_seconds = RETRY_SECONDS
+        self._is_failing = False
         return True
 
     async def _send_appends(self) -> None:
@@ -272,6 +278,8 @@ class WriteBehind:
         deadline = self._loop.time() + self._store.timeout_seconds
         while self._holds_up(key) and (left := deadline - self._loop.time()) > 0:
             await asyncio.wait([self._next_settled()], timeout=left)
+        if self._is_failing and self._holds_up(key):
+            raise StoreUnavailable(self._last_fault, "a turn of this session could not be written yet")
 
     def _next_settled(self) -> asyncio.Future[None]:
         if self._settled is None:

@@ -145,6 +145,29 @@ async def test_a_redis_that_freezes_costs_affinity_and_no_request(redis: TcpServ
         assert (await say(gateway, "history", "x")).status == 200
 
 
+async def test_a_redis_that_takes_no_writes_gives_no_history_that_lacks_a_turn(redis: TcpServer) -> None:
+    async with (
+        Backend(answer) as backend,
+        running(backend, sessions=kept_in(redis.url, timeout_ms=500)) as gateway,
+    ):
+        assert (await say(gateway, "s", "one")).status == 200
+        await until(lambda: gateway.metric("headrace_session_writes_queued") == 0)
+        redis.command("REPLICAOF", "127.0.0.1", "1")
+        assert (await say(gateway, "s", "two")).status == 200, "its turn is on its way"
+        await until(
+            lambda: (
+                gateway.metric("headrace_session_store_calls_total", call="append", outcome="read_only") > 0
+            )
+        )
+        refused = await say(gateway, "s", "three")
+        assert (refused.status, refused.value(b"x-headrace-reason")) == (503, b"session_store_unavailable")
+        redis.command("REPLICAOF", "NO", "ONE")
+        await until(lambda: gateway.metric("headrace_session_writes_queued") == 0)
+        assert (await say(gateway, "s", "three")).status == 200
+        said = [one["content"] for one in (await shown(gateway, "s"))["messages"]]
+        assert said == ["one", "to one", "two", "to two", "three", "to three"]
+
+
 async def test_a_redis_that_died_is_used_again_when_it_is_back(redis: TcpServer) -> None:
     async with Backend(answer) as backend, running(backend, sessions=kept_in(redis.url)) as gateway:
         assert (await say(gateway, "s", "zero")).status == 200
