@@ -36,6 +36,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    def is_busy_for(self, seconds: float) -> None:
+        """As if a callback had taken so long."""
+        self._jumping.now += seconds
+
 
 def in_virtual_time(
     test: Callable[Arguments, Coroutine[Any, Any, None]],

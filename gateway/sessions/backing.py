@@ -17,9 +17,9 @@ from gateway.sessions.encryption import Sealing
 from gateway.sessions.guarded_store import WRITE_TIMEOUTS, GuardedStore
 from gateway.sessions.history import Sessions
 from gateway.sessions.memory import MemoryStore
-from gateway.sessions.redis_url import RedisAddress, client
+from gateway.sessions.redis_url import MAX_CALLS, RedisAddress, client
 from gateway.sessions.shared_homes import SharedHomes
-from gateway.sessions.store import ResponseOwner, SessionKey, StoreUnavailable
+from gateway.sessions.store import ResponseOwner, SessionKey
 from gateway.sessions.turn_metrics import TurnMetrics
 from gateway.sessions.write_behind import WriteBehind
 from gateway.sessions.writer import DirectWriter
@@ -126,11 +126,8 @@ class Backing:
 
 
 async def _connected(store: GuardedStore) -> None:
-    """Before the first request, which has less time than a connection may take."""
-    try:
-        await store.ping()
-    except StoreUnavailable:
-        return
+    """All connections, before the first request, which has less time than one may take to be made."""
+    await asyncio.gather(*[store.ping() for _ in range(MAX_CALLS)], return_exceptions=True)
 
 
 async def _closed(store: GuardedStore, writer: WriteBehind, connecting: asyncio.Task[None] | None) -> None:

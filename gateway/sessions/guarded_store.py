@@ -1,6 +1,7 @@
 """The session store as the gateway asks it: each call with a bound on its time, behind a breaker, counted.
 
 Bounds: reads (`window`, `home`, `response`, `delete`) take `timeout_seconds` at most; writes and the probe, for which no request waits, `WRITE_TIMEOUTS` times that.
+A call has them from when its turn has come: `MAX_CALLS` go at once.
 `policies.store_breaker` decides when the store is not asked: then a call raises `StoreUnavailable(StoreFault.OPEN)` at once, and one background task, which exists
 only meanwhile, asks `ping` until it is answered. An answer that names what is wrong with a write or a single key (`FULL`, `READ_ONLY`, `OTHER`) came in time and does
 not open the breaker: reads go on. A call whose caller left (cancelled) says nothing about the store.
@@ -18,6 +19,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeVar
 
 from gateway.series import Latency
+from gateway.sessions.redis_url import MAX_CALLS
 from gateway.sessions.store import (
     Append,
     Appended,
@@ -33,6 +35,9 @@ from policies.store_breaker import CLOSED, BreakerRules, after_call, after_probe
 
 _logger = logging.getLogger("headrace")
 WRITE_TIMEOUTS = 4.0
+WAIT_TIMEOUTS = 4.0
+"""How long a call may wait for those before it."""
+_LOOKS = 3
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25)
 ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.OTHER})
 
@@ -73,6 +78,7 @@ class GuardedStore:
         self._breaker = CLOSED
         self._probe: asyncio.Task[None] | None = None
         self._closed_again = asyncio.Event()
+        self._turns = asyncio.Semaphore(MAX_CALLS)
 
     @property
     def is_open(self) -> bool:
@@ -126,10 +132,26 @@ class GuardedStore:
         return await self._asked(call, ask, self.timeout_seconds * WRITE_TIMEOUTS)
 
     async def _asked(self, call: StoreCall, ask: Callable[[], Awaitable[Value]], seconds: float) -> Value:
-        breaker = self._breaker
-        if breaker.is_open:
+        self._refuse_if_open(call)
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUTS * seconds):
+                await self._turns.acquire()  # a crowd that comes at once is no fault of the store
+        except TimeoutError:
+            self.calls[call, StoreFault.TIMEOUT] += 1
+            raise StoreUnavailable(StoreFault.TIMEOUT) from None
+        try:
+            self._refuse_if_open(call)
+            return await self._told(call, ask, seconds)
+        finally:
+            self._turns.release()
+
+    def _refuse_if_open(self, call: StoreCall) -> None:
+        if self._breaker.is_open:
             self.calls[call, StoreFault.OPEN] += 1
             raise StoreUnavailable(StoreFault.OPEN)
+
+    async def _told(self, call: StoreCall, ask: Callable[[], Awaitable[Value]], seconds: float) -> Value:
+        breaker = self._breaker
         try:
             value = await self._bounded(call, ask, seconds)
         except StoreUnavailable as fault:
@@ -142,8 +164,12 @@ class GuardedStore:
         """The one place where the store is asked. Whatever goes wrong in it is a `StoreUnavailable`: requests go on without it."""
         began = self._clock()
         try:
-            async with asyncio.timeout(seconds):
-                value = await ask()
+            async with asyncio.timeout(None) as bound:
+                patience = _Patience(bound, seconds)
+                try:
+                    value = await ask()
+                finally:
+                    patience.end()
         except StoreUnavailable as fault:
             self._count(call, fault.reason, began)
             raise
@@ -192,3 +218,27 @@ class GuardedStore:
             self._probe = None
         _logger.warning("the session store answers again")
         self._closed_again.set()
+
+
+class _Patience:
+    """Ends `bound` after so many seconds. A stretch in which this process was busy elsewhere counts as half of them at most: the store may have answered meanwhile."""
+
+    def __init__(self, bound: asyncio.Timeout, seconds: float) -> None:
+        self._bound = bound
+        self._seconds = self._left = seconds
+        self._loop = asyncio.get_running_loop()
+        self._look_again()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look_again(self) -> None:
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(min(self._left, self._seconds / _LOOKS), self._look)
+
+    def _look(self) -> None:
+        self._left -= min(self._loop.time() - self._since, self._seconds / 2)
+        if self._left > 1e-6:  # less does not move a clock
+            self._look_again()
+        else:
+            self._bound.reschedule(self._loop.time())

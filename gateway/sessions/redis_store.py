@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 from gateway.sessions.encryption import Sealing
 from gateway.sessions.redis_faults import fault_of
 from gateway.sessions.redis_script import APPEND, WINDOW
+from gateway.sessions.redis_url import MAX_CALLS
 from gateway.sessions.store import (
     NO_WINDOW,
     REMEMBERED_IDS,
@@ -38,8 +39,6 @@ from gateway.sessions.store import (
     Window,
 )
 from policies.session_window import WindowRules, fits
-
-MAX_CALLS = 64
 
 
 class RedisStore:

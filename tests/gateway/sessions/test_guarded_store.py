@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from gateway.sessions.guarded_store import OK, GuardedStore, StoreCall
+from gateway.sessions.redis_url import MAX_CALLS
 from gateway.sessions.store import NO_WINDOW, Append, StoreFault, StoreUnavailable, Turn
 from tests.fake_store import FakeStore
-from tests.virtual_loop import in_virtual_time
+from tests.virtual_loop import VirtualLoop, in_virtual_time
 
 KEY = "k" * 32
 
@@ -81,7 +82,10 @@ async def test_it_is_found_again_by_probes_alone_within_two_seconds_of_its_retur
 async def test_calls_that_all_wait_when_it_freezes_open_it_once() -> None:
     store, guard = guarded()
     store.freeze()
-    assert await asyncio.gather(*(refused(guard) for _ in range(20))) == [StoreFault.TIMEOUT] * 20
+    refusals = await asyncio.gather(*(refused(guard) for _ in range(20)))
+    assert refusals == [StoreFault.TIMEOUT] * MAX_CALLS + [StoreFault.OPEN] * (20 - MAX_CALLS), (
+        "those whose turn had not come wait no longer than the first"
+    )
     assert await refused(guard) is StoreFault.OPEN
     await asyncio.sleep(0.6)
     assert store.calls.count("ping") == 1
@@ -166,3 +170,29 @@ async def test_closing_ends_the_probe_and_the_store() -> None:
     assert store.is_closed
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not await guard.wait_closed(5)
+
+
+@in_virtual_time
+async def test_a_crowd_waits_its_turn_and_is_no_fault_of_the_store() -> None:
+    store, guard = guarded()
+    store.delay_seconds = 0.025
+    answers = await asyncio.gather(*(guard.home("k") for _ in range(4 * MAX_CALLS)))
+    assert answers == [None] * 4 * MAX_CALLS
+    assert not guard.is_open
+    with pytest.raises(StoreUnavailable):
+        await asyncio.gather(*(guard.home("k") for _ in range(8 * MAX_CALLS)))
+    assert not guard.is_open, "nor is one that has waited too long for those before it"
+    await guard.close()
+
+
+@in_virtual_time
+async def test_time_in_which_this_process_was_busy_is_not_the_stores() -> None:
+    store, guard = guarded()
+    store.delay_seconds = 0.02
+    asking = asyncio.create_task(guard.home("k"))
+    await asyncio.sleep(0.001)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.is_busy_for(1.0)
+    assert await asking is None
+    await guard.close()
