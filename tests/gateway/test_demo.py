@@ -9,19 +9,21 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import openai
 import pytest
+import redis
 from rich.console import Console
 
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
 from gateway.demo.fleet import Fleet
 from gateway.demo.load import Load
 from gateway.demo.phases import course
-from gateway.demo.redis_child import NoRedis, find_server, redis_child
+from gateway.demo.redis_child import NoRedis, end_left_behind, find_server, redis_child
 from gateway.demo.screen import Screen
 from gateway.demo.stage import way_to
 from gateway.demo.view import ROWS, View, introduction, summary
@@ -196,6 +198,26 @@ async def test_where_no_redis_is_installed_the_demo_says_what_to_do(tmp_path: Pa
     with pytest.raises(NoRedis, match="--redis-url"):
         async with redis_child(str(tmp_path), None):
             raise AssertionError("nothing was started")
+
+
+async def test_a_redis_url_that_is_none_is_refused_in_one_line() -> None:
+    async with running("--sessions", "redis", "--redis-url", "http://x") as demo:
+        status, error = await demo.end()
+    assert status == 2
+    assert len(error.splitlines()) == 1
+    assert "--redis-url has no scheme" in error
+
+
+async def test_a_redis_that_outlived_its_demo_is_ended() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        async with redis_child(directory, find_server()) as url:
+            client = redis.Redis.from_url(url)
+            assert await asyncio.to_thread(client.ping)
+            await asyncio.to_thread(end_left_behind, directory)
+            with pytest.raises(redis.ConnectionError):
+                await asyncio.to_thread(client.ping)
+            client.close()
+    end_left_behind("/nowhere")
 
 
 async def test_a_load_of_nothing_is_refused() -> None:
