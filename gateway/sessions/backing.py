@@ -14,10 +14,10 @@ from typing import Any
 
 from gateway.session_settings import SessionSettings
 from gateway.sessions.encryption import Sealing
-from gateway.sessions.guarded_store import WRITE_TIMEOUTS, GuardedStore
+from gateway.sessions.guarded_store import MAX_CALLS, WRITE_TIMEOUTS, GuardedStore
 from gateway.sessions.history import Sessions
 from gateway.sessions.memory import MemoryStore
-from gateway.sessions.redis_url import MAX_CALLS, RedisAddress, client
+from gateway.sessions.redis_url import RedisAddress, client
 from gateway.sessions.shared_homes import SharedHomes
 from gateway.sessions.store import ResponseOwner, SessionKey
 from gateway.sessions.turn_metrics import TurnMetrics

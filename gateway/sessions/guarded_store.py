@@ -19,7 +19,6 @@ from enum import StrEnum
 from typing import Final, Literal, TypeVar
 
 from gateway.series import Latency
-from gateway.sessions.redis_url import MAX_CALLS
 from gateway.sessions.store import (
     Append,
     Appended,
@@ -34,6 +33,8 @@ from gateway.sessions.store import (
 from policies.store_breaker import CLOSED, BreakerRules, after_call, after_probe, probe_is_due, probing
 
 _logger = logging.getLogger("headrace")
+MAX_CALLS = 8
+"""At once, and so connections: to make one costs as much as several calls, which a crowd that comes at once could not wait for."""
 WRITE_TIMEOUTS = 4.0
 WAIT_TIMEOUTS = 4.0
 """How long a call may wait for those before it."""
@@ -179,7 +180,7 @@ class GuardedStore:
         except OSError as error:
             self._count(call, StoreFault.CONNECTION, began)
             raise StoreUnavailable(StoreFault.CONNECTION) from error
-        except Exception as error:
+        except Exception as error:  # whatever a client library raises: no request fails for its session
             self._count(call, StoreFault.OTHER, began)
             raise StoreUnavailable(StoreFault.OTHER, type(error).__name__) from error
         self._count(call, OK, began)

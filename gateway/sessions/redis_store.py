@@ -4,17 +4,15 @@ Keys, with a session's key as the hash tag, so that a cluster keeps them togethe
 system message), `headrace:s:{KEY}:t` (a list of turns), `headrace:s:{KEY}:h` (its home); `headrace:r:{HASH}` is a response's owner. Every one has a time to live.
 One script call is one turn (`gateway.sessions.redis_script`); the appends of one call leave in one pipeline, each for itself.
 
-At most `MAX_CALLS` calls are on their way at once, the rest wait. Bounds on time are the caller's (`gateway.sessions.guarded_store`): a call that is cancelled costs
-its connection. `ping` writes as well: a store that can only be read is not well.
+How many calls go at once and how long one may take is the caller's to say (`gateway.sessions.guarded_store`): one that is cancelled costs its connection. `ping` writes as well: a store that can only be read is not well.
 Limits: a cluster counts as away while one of its masters is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -23,7 +21,6 @@ from redis.exceptions import RedisError
 from gateway.sessions.encryption import Sealing
 from gateway.sessions.redis_faults import fault_of
 from gateway.sessions.redis_script import APPEND, WINDOW
-from gateway.sessions.redis_url import MAX_CALLS
 from gateway.sessions.store import (
     NO_WINDOW,
     REMEMBERED_IDS,
@@ -47,10 +44,9 @@ class RedisStore:
         self._client = client
         self._rules = rules
         self._sealing = sealing
-        self._calls = asyncio.Semaphore(MAX_CALLS)
 
     async def window(self, key: SessionKey) -> Window:
-        async with self._call():
+        with _faults_named():
             found = await self._client.eval(WINDOW, 2, _meta(key), _turns(key), SCHEMA_VERSION)
         if not found:
             return NO_WINDOW
@@ -64,7 +60,7 @@ class RedisStore:
         )
 
     async def append(self, appends: Sequence[Append]) -> list[Appended]:
-        async with self._call():
+        with _faults_named():
             pipeline = self._client.pipeline(transaction=False)
             for append in appends:
                 pipeline.eval(APPEND, 2, _meta(append.key), _turns(append.key), *self._arguments(append))
@@ -72,7 +68,7 @@ class RedisStore:
         return [Appended(Result(result.decode()), *map(int, counts)) for result, *counts in answers]
 
     async def delete(self, key: SessionKey) -> bool:
-        async with self._call():
+        with _faults_named():
             pipeline = self._client.pipeline(transaction=False)
             pipeline.delete(_meta(key))
             pipeline.delete(_turns(key))
@@ -81,7 +77,7 @@ class RedisStore:
         return bool(there)
 
     async def home(self, key: SessionKey) -> Home | None:
-        async with self._call():
+        with _faults_named():
             found = await self._client.get(_home(key))
         return None if found is None else _read(Home, found)
 
@@ -89,7 +85,7 @@ class RedisStore:
         await self._set([(_home(key), home, ttl_seconds) for key, home, ttl_seconds in homes])
 
     async def response(self, response_id: str) -> ResponseOwner | None:
-        async with self._call():
+        with _faults_named():
             found = await self._client.get(_response(response_id))
         return None if found is None else _read(ResponseOwner, found)
 
@@ -97,7 +93,7 @@ class RedisStore:
         await self._set([(_response(id), owner, ttl_seconds) for id, owner, ttl_seconds in responses])
 
     async def ping(self) -> None:
-        async with self._call():
+        with _faults_named():
             if hasattr(self._client, "get_primaries"):
                 await self._client.ping(target_nodes=self._client.PRIMARIES)
             await self._client.set("headrace:ping", SCHEMA_VERSION, px=1000)
@@ -110,7 +106,7 @@ class RedisStore:
             await sentinel.aclose()
 
     async def _set(self, values: Sequence[tuple[str, tuple[Any, ...], float]]) -> None:
-        async with self._call():
+        with _faults_named():
             pipeline = self._client.pipeline(transaction=False)
             for key, value, ttl_seconds in values:
                 pipeline.set(key, orjson.dumps([SCHEMA_VERSION, *value]), px=_milliseconds(ttl_seconds))
@@ -148,15 +144,15 @@ class RedisStore:
             return None
         return Turn(id.decode(), messages, int(tokens), follows == b"1", cut == b"1")
 
-    @asynccontextmanager
-    async def _call(self) -> AsyncIterator[None]:
-        async with self._calls:
-            try:
-                yield
-            except (RedisError, OSError) as error:
-                # Not the message of the package: it may show an address with its password.
-                fault = fault_of(error)
-                raise StoreUnavailable(fault, f"Redis: {fault} ({type(error).__name__})") from error
+
+@contextmanager
+def _faults_named() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        # Not the message of the package: it may show an address with its password.
+        fault = fault_of(error)
+        raise StoreUnavailable(fault, f"Redis: {fault} ({type(error).__name__})") from error
 
 
 def _read(kind: Any, found: bytes) -> Any:

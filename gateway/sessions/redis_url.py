@@ -23,10 +23,6 @@ _SCHEMES = frozenset(
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 
-MAX_CALLS = 8
-"""At once, and so connections: to make one costs as much as several calls, which a crowd that comes at once could not wait for."""
-
-
 class BadRedisUrl(ValueError):
     pass
 

@@ -63,7 +63,6 @@ class SharedHomes:
         backend = None if home is None else router.fleet.get(BackendId(home.backend))
         if home is not None and backend is not None:
             router.placement.learn(session, backend, home.fingerprint, self._clock())
-            self._remember(key, home, self._clock())
 
     def went(self, key: SessionKey, lease: Lease) -> None:
         cache_key = lease.tag.key

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.sessions.guarded_store import OK, GuardedStore, StoreCall
-from gateway.sessions.redis_url import MAX_CALLS
+from gateway.sessions.guarded_store import MAX_CALLS, OK, GuardedStore, StoreCall
 from gateway.sessions.store import NO_WINDOW, Append, StoreFault, StoreUnavailable, Turn
 from tests.fake_store import FakeStore
 from tests.virtual_loop import VirtualLoop, in_virtual_time
