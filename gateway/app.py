@@ -72,7 +72,7 @@ class Gateway:
             lambda: self.proxy.snapshot.tagging,
         )
         self._catalogue = ModelCatalogue()
-        self._probes = Probes(self.router, self._catalogue, self.turnstile.pump, self.router)
+        self._probes = Probes(self.router.engines, self._catalogue, self.turnstile.pump, self.router.engines)
         self._pages = own_pages(self)
         self._write_log = write_log
         self._log: RequestLog | None = None

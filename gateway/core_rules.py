@@ -24,7 +24,8 @@ from policies.retry_budget import RetryBudgetRules
 from policies.shedding import SheddingRules
 from policies.terms import BackendId, Lane, PoolName
 from policies.windows import WindowRules
-from routing.fleet import BackendPlan, PoolPlan
+from routing.backend import BackendPlan
+from routing.fleet import PoolPlan
 from routing.placement import AffinityRules
 from routing.rules import Rules
 from routing.tagger import TaggerRules

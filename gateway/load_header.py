@@ -17,7 +17,8 @@ from typing import Any
 from gateway.engine_report import LOAD_HEADER, read_load_header
 from gateway.paths import Kind
 from policies.dialects import Dialect
-from routing.fleet import Backend, Fleet
+from routing.backend import Backend
+from routing.fleet import Fleet
 
 _FORMAT_NAME = b"endpoint-load-metrics-format:"
 ASKING_LINE = _FORMAT_NAME + b" TEXT\r\n"

@@ -27,8 +27,8 @@ from gateway.sessions.response_sight import ResponseSight
 from gateway.upstream.connection import Connection
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
 from policies.terms import Refusal, Verdict
+from routing.backend import Backend
 from routing.decision import Lease
-from routing.fleet import Backend
 
 Send = Callable[[Any], Awaitable[None]]
 Move = Callable[[Verdict], bool]

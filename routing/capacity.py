@@ -12,6 +12,8 @@ compilation. How fast it prefilled before is forgotten then.
 `generation` counts the lives of its engine that were seen, for whoever remembers what is in the engine's KV cache: it changes when a report shows
 a restart (`policies.restart`). Where the engine never told what would show one, each return from absence counts as one; where it did, the
 next report decides, and one of another kind of engine, which tells nothing that could be compared, is a restart too.
+`share` of the whole window is what may be used: what an operator's rules, a slow start or a fault leave of it, 1 slot at least. A backend without a window is
+held to that share of what its engine says that it runs at a time; where it does not say, it counts as that much slower than the others.
 Samples that cannot move the window, those inside a control interval, are kept and given to the policy together, at most `MAX_KEPT` at once.
 """
 
@@ -83,11 +85,14 @@ class Capacity:
         "kv_tokens",
         "report",
         "room",
+        "share",
+        "whole_window",
         "window",
     )
 
     def __init__(self, window: int | None) -> None:
-        self.window = window
+        self.window = self.whole_window = window
+        self.share = 1.0
         self.in_flight = 0
         self.adaptive: WindowRules | None = None
         self._control: Window | None = None
@@ -129,10 +134,20 @@ class Capacity:
         if adaptive is None:
             self.adaptive = self._control = None
             self._samples.clear()
-            self.window = plan.window
+            self._take_window(plan.window)
         else:
             self._move_by(adaptive)
         self.room = room_of(plan.tokens, self.kv_tokens, self.room)
+
+    @property
+    def slowdown(self) -> float:
+        """Times that it counts as slower than its like, where a share of it is to be used and it has no window."""
+        return 1.0 / self.share if self.window is None else 1.0
+
+    def use_share(self, share: float) -> bool:
+        """Of its window, above 0 and at most 1."""
+        self.share = share
+        return self._take_window(self.whole_window)
 
     def warm_up(self) -> None:
         """The engine has come up."""
@@ -236,6 +251,8 @@ class Capacity:
         self._max_num_seqs, self.kv_tokens = max_num_seqs, kv_tokens
         if self._automatic is not None:
             self._move_by(automatic_rules(self._automatic, max_num_seqs))
+        if self.share < 1.0:
+            self._take_window(self.whole_window)
         self.room = room_of(self._token_rules, kv_tokens, self.room)
 
     def _move_by(self, rules: WindowRules) -> None:
@@ -243,11 +260,18 @@ class Capacity:
             self.adaptive, self._control = rules, started(rules)
             self._samples.clear()
             self._gathers_until = -inf
-            self.window = int(self._control.limit)
+            self._take_window(int(self._control.limit))
 
     def _moved_to(self, control: Window) -> bool:
         self._control = control
-        window = int(control.limit)
+        return self._take_window(int(control.limit))
+
+    def _take_window(self, window: int | None) -> bool:
+        self.whole_window = window
+        share = self.share
+        if share < 1.0:
+            whole = self._max_num_seqs if window is None else window
+            window = None if whole is None else max(1, int(whole * share))
         if window == self.window:
             return False
         self.window = window

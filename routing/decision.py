@@ -16,7 +16,7 @@ from policies.cost import weighted_tokens
 from policies.lengths import TextSize
 from policies.members import COLD, GOOD, HOT
 from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Tag, TicketId, Verdict
-from routing.fleet import Backend
+from routing.backend import Backend
 from routing.token_room import TokenRoom
 
 

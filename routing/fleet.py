@@ -11,21 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
-from policies.automatic_window import AutomaticWindow
-from policies.capacity_tokens import TokenRules
-from policies.dialects import Dialect, EngineFlags, EngineReport
+from policies.dialects import EngineReport
 from policies.gathering import GatheringRules
 from policies.members import EMERGENCY, HOT
 from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, PoolName
-from policies.windows import WindowRules
-from routing.capacity import Capacity
+from routing.backend import Backend, BackendPlan, Hold, Limiter
 from routing.group import Group
-from routing.idle_order import IdleOrder
 from routing.pool import Pool
 
 if TYPE_CHECKING:
@@ -35,72 +31,12 @@ MAX_ORDERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class BackendPlan:
-    """What the configuration says of one backend; for all but its name and its pool see `routing.capacity`."""
-
-    id: BackendId
-    pool: PoolName
-    window: int | None = None
-    adaptive: WindowRules | None = None
-    automatic: AutomaticWindow | None = None
-    tokens: TokenRules | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PoolPlan:
     """What the configuration says of one pool; `gathering` None gathers nothing."""
 
     facts: PoolFacts
     gathering: GatheringRules | None = None
     engine_priority: bool = False
-
-
-class Backend(Capacity):
-    __slots__ = (
-        "absence",
-        "absences",
-        "dialect",
-        "flags",
-        "home",
-        "id",
-        "in_flight_emergency",
-        "in_flight_hot",
-        "is_blocked",
-        "models",
-        "orders",
-        "pool",
-        "prefilling",
-        "probe_failures",
-    )
-
-    def __init__(self, plan: BackendPlan) -> None:
-        super().__init__(plan.window)
-        self.id = plan.id
-        self.pool = plan.pool
-        self.models: frozenset[str] | None = None
-        """Names this engine serves; None until it has told."""
-        self.in_flight_emergency = 0
-        self.in_flight_hot = 0
-        self.prefilling = 0
-        """Prompt tokens that it has yet to compute, as expected of what was sent there."""
-        self.absence: Absence = PRESENT
-        self.absences = 0
-        """How often it went absent."""
-        self.is_blocked = False
-        """Absent, and its time is not over."""
-        self.probe_failures = 0
-        self.orders: list[IdleOrder[Backend]] = []
-        """Of the groups it is in, to be told when its load changes."""
-        self.home: Pool | None = None
-        """Its pool; None once it is retired, for its slots are nobody's any more."""
-        self.dialect = Dialect.UNKNOWN
-        self.flags = EngineFlags()
-
-    def is_present(self) -> bool:
-        return self.absence is PRESENT
-
-    def __repr__(self) -> str:
-        return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
 
 
 class Fleet:
@@ -212,7 +148,7 @@ class Fleet:
         backend = lease.backend
         if backend.absence is not PRESENT:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
-            self._block(backend)
+            self._rest(backend, True)
         in_flight = backend.in_flight = backend.in_flight + 1
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
@@ -297,14 +233,34 @@ class Fleet:
         if backend.push_back(now):
             self._measure_of(backend)
 
+    def use_share(self, backend: Backend, limiter: Limiter, share: float) -> None:
+        """What `limiter` leaves of its window from now on: above 0, and 1 for all of it."""
+        if share < 1.0:
+            backend.shares[limiter] = share
+        else:
+            backend.shares.pop(limiter, None)
+        whole = prod(backend.shares.values())
+        if whole != backend.share:
+            backend.use_share(whole)
+            self._measure_of(backend)
+
     # --- health ---------------------------------------------------------------------------------------------------------------
+
+    def hold(self, backend: Backend, hold: Hold) -> None:
+        """Nothing new goes there; what runs goes on. More than once is as once."""
+        backend.holds.add(hold)
+        self._see(backend)
+
+    def release(self, backend: Backend, hold: Hold) -> None:
+        backend.holds.discard(hold)
+        self._see(backend)
 
     def mark_unreachable(self, backend: Backend, now: float) -> None:
         backend.absences += backend.is_present()
         backend.absence = after_failure(backend.absence, now, self.absence_rules)
         if self._backends.get(backend.id) is backend:
             self._absent.add(backend)
-        self._block(backend)
+        self._rest(backend, True)
 
     def mark_reachable(self, backend: Backend) -> None:
         if backend.absence is not PRESENT:
@@ -312,20 +268,22 @@ class Fleet:
             backend.came_back()
         backend.probe_failures = 0
         self._absent.discard(backend)
-        if backend.is_blocked:
-            backend.is_blocked = False
-            self._measure_of(backend)
+        self._rest(backend, False)
 
     def pass_time(self, now: float) -> None:
         """Whose pause is over may be tried."""
         for backend in self._absent:
-            if backend.is_blocked and not backend.absence.blocks(now):
-                backend.is_blocked = False
-                self._measure_of(backend)
+            if backend.is_resting and not backend.absence.blocks(now):
+                self._rest(backend, False)
 
-    def _block(self, backend: Backend) -> None:
-        if not backend.is_blocked:
-            backend.is_blocked = True
+    def _rest(self, backend: Backend, rests: bool) -> None:
+        backend.is_resting = rests
+        self._see(backend)
+
+    def _see(self, backend: Backend) -> None:
+        is_blocked = backend.is_resting or bool(backend.holds)
+        if is_blocked != backend.is_blocked:
+            backend.is_blocked = is_blocked
             self._measure_of(backend)
 
     # --- inside ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from routing.idle_order import IdleOrder
 from routing.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
-    from routing.fleet import Backend
+    from routing.backend import Backend
 from routing.pool import Pool
 
 
@@ -63,11 +63,13 @@ class Group:
     def fair_share(self, backend: Backend, load_per_slot: float) -> float:
         """In requests."""
         window = backend.window
-        return load_per_slot if window is None or self.pool.capacity == inf else load_per_slot * window
+        if window is None or self.pool.capacity == inf:
+            return load_per_slot * backend.share
+        return load_per_slot * window
 
 
 def key_of(backend: Backend) -> float:
     if backend.is_blocked:
         return inf
-    key, room = load_key(backend.in_flight, backend.window, 1.0), backend.room
+    key, room = load_key(backend.in_flight, backend.window, backend.slowdown), backend.room
     return key if room is None or room.share <= key else room.share

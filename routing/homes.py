@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.cache_trust import FULL_TRUST, CacheTrust, counted, restarted, sent, told, trust_in
 from policies.dialects import EngineReport
-from routing.fleet import Backend
+from routing.backend import Backend
 
 SAMPLE_TOKENS = 4_000.0
 FOUND_SHARE = 0.3

@@ -29,8 +29,9 @@ from policies.path_split import PathRules
 from policies.prefill_patience import is_worth
 from policies.terms import Tag
 from routing.affinity_table import AffinityTable
+from routing.backend import Backend
 from routing.decision import Lease
-from routing.fleet import Backend, Fleet
+from routing.fleet import Fleet
 from routing.frequency_sketch import FrequencySketch
 from routing.group import Group
 from routing.homes import Homes

@@ -9,7 +9,7 @@ from policies.pool_choice import PoolRole
 from policies.terms import PoolName
 
 if TYPE_CHECKING:
-    from routing.fleet import Backend
+    from routing.backend import Backend
 
 
 class Pool:

@@ -20,17 +20,18 @@ from typing import cast
 
 from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
-from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.fairness import QueueBound
 from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, QUEUE_FULL
 from policies.pool_choice import PoolFacts
 from policies.retries import may_retry
-from policies.terms import BackendId, Lane, Refusal, Tag, TicketId, Verdict
+from policies.terms import Lane, Refusal, Tag, TicketId, Verdict
 from routing.admission import Admission
+from routing.backend import Backend, BackendPlan
 from routing.counts import Counts
 from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
+from routing.engines import Engines
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, BackendPlan, Fleet, PoolPlan
+from routing.fleet import Fleet, PoolPlan
 from routing.forecast import Forecast
 from routing.placement import Placement
 from routing.preemption import Preemption
@@ -56,6 +57,7 @@ class Router:
         self.slots = Slots(self.fleet, self.queue, self.forecast, self.counts, self.placement)
         self.admission = Admission(self.queue, self.forecast, self.slots, self.counts)
         self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
+        self.engines = Engines(self.fleet, self.placement)
         self.in_flight = 0
         self.preempted = 0
         """Requests that were put back for an emergency."""
@@ -98,6 +100,7 @@ class Router:
         self.preemption.configure(rules.preemption, rules.tagger.pool_choice)
         self.admission.configure(rules.shedding, rules.overload)
         self.fleet.absence_rules = rules.absence
+        self.engines.probe_failures = rules.probe_failures
         retired = self.fleet.configure(plans, known.values())
         self.placement.configure(rules.affinity, self.fleet)
         self._line_up_anew()
@@ -292,38 +295,6 @@ class Router:
     def unreachable(self, backend: Backend, now: float) -> None:
         """A connection to this backend could not be made."""
         self.fleet.mark_unreachable(backend, now)
-
-    def probed(self, backend_id: BackendId, healthy: bool, refused: bool, now: float) -> None:
-        """A health probe's result; `refused`: nobody listens there, which needs no second opinion."""
-        backend = self.fleet.get(backend_id)
-        if backend is None:
-            return
-        if healthy:
-            self.fleet.mark_reachable(backend)
-            return
-        backend.probe_failures += 1
-        if refused or backend.probe_failures >= self.rules.probe_failures:
-            self.fleet.mark_unreachable(backend, now)
-
-    def learn_models(self, backend_id: BackendId, models: frozenset[str]) -> None:
-        backend = self.fleet.get(backend_id)
-        if backend is not None:
-            self.fleet.learn_models(backend, models)
-
-    def is_dialect(self, backend_id: BackendId, dialect: Dialect, flags: EngineFlags) -> None:
-        backend = self.fleet.get(backend_id)
-        if backend is not None:
-            if Dialect.UNKNOWN != backend.dialect != dialect != Dialect.UNKNOWN:
-                backend.restarted()
-            backend.dialect, backend.flags = dialect, flags
-            backend.warm_up()
-
-    def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:
-        backend = self.fleet.get(backend_id)
-        if backend is not None:
-            before = backend.report
-            self.fleet.reported(backend, report, now)
-            self.placement.reported(backend, before, report)
 
     def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
         """When a client that is refused now would be served, from the measured drain rate; None while there is none."""

@@ -16,10 +16,11 @@ from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
 from policies.pool_choice import PoolChoiceRules, is_realtime
 from policies.shedding import SheddingRules, hopeless
 from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
+from routing.backend import Backend
 from routing.counts import Counts
 from routing.decision import Line, Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend, Fleet
+from routing.fleet import Fleet
 from routing.forecast import Forecast
 from routing.group import Group
 from routing.placement import Placement

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from policies.terms import Lane, PoolName, Tag
+from routing.backend import Backend
 from routing.decision import Ticket
 from routing.fair_queue import FairQueue
-from routing.fleet import Backend
 from routing.group import Group
 from routing.token_room import TokenRoom
 

@@ -15,8 +15,8 @@ from policies.automatic_window import AutomaticWindow
 from policies.capacity_tokens import TokenRules
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import Backend, BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 

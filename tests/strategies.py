@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 
 from policies.terms import BackendId, PoolName
-from routing.fleet import BackendPlan
+from routing.backend import BackendPlan
 
 SPACE = st.text(" \t\r\n", max_size=2)
 NUMBERS = st.sampled_from(

@@ -31,8 +31,9 @@ from gateway.request import Request
 from gateway.sessions.expiring import Expiring
 from gateway.sessions.store import ResponseOwner, StoreUnavailable
 from policies.terms import BackendId, Refusal
+from routing.backend import Backend
 from routing.decision import Intent
-from routing.fleet import Backend, Fleet
+from routing.fleet import Fleet
 
 CAPACITY = 100_000
 TTL_SECONDS = 86_400.0

@@ -26,8 +26,9 @@ from policies.lengths import TextSize
 from policies.pool_choice import PoolFacts, PoolRole
 from policies.terms import BackendId, Lane, PoolName, Verdict
 from policies.windows import WindowRules
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import BackendPlan, PoolPlan
+from routing.fleet import PoolPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.bench import figures
@@ -113,7 +114,7 @@ class _Free:
         ]
         self.router.configure(plans, rules, pools)
         for plan in plans:
-            self.router.learn_models(plan.id, frozenset({_MODEL}))
+            self.router.engines.learn_models(plan.id, frozenset({_MODEL}))
         self.now = 0.0
         self.running: deque[Lease] = deque()
         self.intents = itertools.cycle(

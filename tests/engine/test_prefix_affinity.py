@@ -29,7 +29,7 @@ from gateway.settings import BackendSettings, ProbeSettings
 from policies.absence import AbsenceRules
 from policies.dialects import Dialect
 from policies.terms import BackendId, PoolName
-from routing.fleet import BackendPlan
+from routing.backend import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.engine.engines import MODEL, START_SECONDS, OwnVllm
@@ -210,7 +210,7 @@ async def test_a_restart_of_an_engine_is_seen_and_a_pause_of_its_probes_is_none(
     router.configure([BackendPlan(BackendId(backend_name(settings)), PoolName("p"))], rules)
     [backend] = router.fleet
     changed = asyncio.Event()
-    probes = Probes(router, ModelCatalogue(), changed.set, router)
+    probes = Probes(router.engines, ModelCatalogue(), changed.set, router.engines)
 
     async def until(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(SEEN_SECONDS):

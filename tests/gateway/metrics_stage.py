@@ -14,8 +14,9 @@ from gateway.settings import BackendSettings, TimeoutSettings, UpstreamSettings
 from gateway.telemetry import Telemetry
 from gateway.upstream.client import Upstream
 from policies.terms import BackendId, PoolName
+from routing.backend import BackendPlan
 from routing.decision import NO_INTENT, Intent, Lease, Ticket
-from routing.fleet import BackendPlan, PoolPlan
+from routing.fleet import PoolPlan
 from routing.router import Router
 from routing.rules import Rules
 

@@ -38,7 +38,7 @@ from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.websocket_front import WebSocketFront
 from policies.terms import BackendId, PoolName
-from routing.fleet import Backend, BackendPlan
+from routing.backend import Backend, BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 
@@ -158,7 +158,7 @@ class Stage:
             [BackendPlan(id, PoolName("p"), window.max if window else None) for id, _ in backends], Rules()
         )
         for id, _ in backends:
-            self.router.learn_models(id, frozenset({"m", "m/2"}))
+            self.router.engines.learn_models(id, frozenset({"m", "m/2"}))
 
     @property
     def backend(self) -> Backend:

@@ -11,8 +11,8 @@ from gateway.affinity_page import affinity_state
 from policies.dialects import EngineReport
 from policies.heat import HeatRules
 from policies.terms import BackendId, CachePath, PoolName, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan
 from routing.placement import AffinityRules
 from routing.rules import Rules
 from tests.gateway.metrics_stage import Stage
@@ -67,7 +67,7 @@ async def test_predictions_and_what_engines_found_are_counted_by_backend() -> No
 async def test_restarts_are_counted_by_backend() -> None:
     one = stage()
     for started_at in (100.0, 200.0, 200.0, 900.0):
-        one.router.reported(BackendId("a"), EngineReport(0, 0, started_at=started_at), 0.0)
+        one.router.engines.reported(BackendId("a"), EngineReport(0, 0, started_at=started_at), 0.0)
     assert one.series("cache_restarts_total", "backend") == {"a": 2, "b": 0}
 
 

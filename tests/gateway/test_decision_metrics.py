@@ -17,8 +17,9 @@ from policies.lengths import TextSize
 from policies.pool_choice import PoolFacts, PoolRole
 from policies.retry_budget import RetryBudgetRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan, PoolPlan
+from routing.fleet import PoolPlan
 from routing.rules import Rules
 from routing.tagger import TaggerRules
 from tests.gateway.metrics_stage import Stage
@@ -278,8 +279,8 @@ async def test_a_spill_is_counted_from_home_to_where_it_started_waiting_or_not()
 
 async def test_where_home_does_not_serve_the_model_nothing_is_spilled() -> None:
     stage = two_pools(1, 1)
-    stage.router.learn_models(BackendId("a"), frozenset({"small"}))
-    stage.router.learn_models(BackendId("b"), frozenset({"large"}))
+    stage.router.engines.learn_models(BackendId("a"), frozenset({"small"}))
+    stage.router.engines.learn_models(BackendId("b"), frozenset({"large"}))
     assert stage.runs(BATCH, "large").backend.id == "b"
     assert not stage.series("spills_total", "pool")
 

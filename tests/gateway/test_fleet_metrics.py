@@ -8,8 +8,8 @@ from policies.dialects import EngineReport
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Verdict
 from policies.windows import WindowRules
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import BackendPlan
 from tests.gateway.metrics_stage import Stage
 
 SIZE = TextSize(letters=1000.0, spaces=200.0, messages=1)
@@ -51,8 +51,8 @@ async def test_an_absence_is_counted_when_it_begins() -> None:
     for now in (0.0, 0.1, 5.0):
         stage.router.unreachable(a, now)
     assert stage.series("backend_absences_total", "backend") == {"a": 1, "b": 0}
-    stage.router.probed(a.id, True, False, 6.0)
-    stage.router.probed(a.id, False, True, 7.0)
+    stage.router.engines.probed(a.id, True, False, 6.0)
+    stage.router.engines.probed(a.id, False, True, 7.0)
     assert stage.series("backend_absences_total", "backend") == {"a": 2, "b": 0}
 
 
@@ -60,8 +60,8 @@ async def test_an_engine_shows_what_it_tells_and_nothing_else() -> None:
     stage = Stage()
     [a, b] = stage.router.fleet
     assert not stage.series("engine_requests_running", "backend")
-    stage.router.reported(a.id, EngineReport(waiting=3, running=7, kv_usage=0.5), 0.0)
-    stage.router.reported(b.id, EngineReport(running=2), 0.0)
+    stage.router.engines.reported(a.id, EngineReport(waiting=3, running=7, kv_usage=0.5), 0.0)
+    stage.router.engines.reported(b.id, EngineReport(running=2), 0.0)
     assert stage.series("engine_requests_running", "backend") == {"a": 7, "b": 2}
     assert stage.series("engine_requests_waiting", "backend") == {"a": 3}
     assert stage.series("engine_kv_usage_ratio", "backend") == {"a": 0.5}

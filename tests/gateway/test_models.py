@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gateway.models import Card, ModelCatalogue
 from policies.absence import AbsenceRules
 from policies.terms import BackendId, PoolName
-from routing.fleet import BackendPlan, Fleet
+from routing.backend import BackendPlan
+from routing.fleet import Fleet
 
 A, B, C = (BackendId(id) for id in "abc")
 CARD: Card = {

@@ -170,7 +170,7 @@ def test_min_is_how_far_a_window_moves_down_and_without_it_it_does_not_move(
 def test_without_max_a_window_is_automatic(told: int | None) -> None:
     router = adaptive(WindowSettings())
     [backend] = router.fleet
-    router.reported(backend.id, EngineReport(max_num_seqs=told), 0.0)
+    router.engines.reported(backend.id, EngineReport(max_num_seqs=told), 0.0)
     assert at_once(router) == (64 if told is None else told)
 
 
@@ -187,7 +187,7 @@ def test_min_and_start_hold_in_a_window_that_is_otherwise_automatic(
 ) -> None:
     router = adaptive(window)
     [backend] = router.fleet
-    router.reported(backend.id, EngineReport(max_num_seqs=200), 0.0)
+    router.engines.reported(backend.id, EngineReport(max_num_seqs=200), 0.0)
     assert backend.window == begins_at
     for second in range(0, 600, 10):
         router.fleet.pushed_back(backend, float(second))
@@ -215,7 +215,7 @@ def test_max_tokens_bound_what_runs_on_a_backend_and_in_an_automatic_window_what
 ) -> None:
     router = adaptive(window)
     [backend] = router.fleet
-    router.reported(backend.id, EngineReport(token_capacity=told), 0.0)
+    router.engines.reported(backend.id, EngineReport(token_capacity=told), 0.0)
     assert at_once(router, of(100)) == count
 
 
@@ -248,7 +248,7 @@ def test_prefill_seconds_of_what_an_engine_prefills_are_sent_to_it_in_an_automat
 def test_a_pool_without_a_window_has_no_limits_whatever_its_engine_says() -> None:
     router = core(pool("p"))
     [backend] = router.fleet
-    router.reported(backend.id, EngineReport(max_num_seqs=2, token_capacity=300), 0.0)
+    router.engines.reported(backend.id, EngineReport(max_num_seqs=2, token_capacity=300), 0.0)
     assert at_once(router, of(100)) == 1000
 
 

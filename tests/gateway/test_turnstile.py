@@ -15,8 +15,8 @@ from policies.capacity_tokens import TokenRules
 from policies.fairness import FairnessRules
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Refusal, Verdict
+from routing.backend import BackendPlan
 from routing.decision import NO_INTENT, Intent, Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 
@@ -125,7 +125,7 @@ async def test_a_full_queue_refuses() -> None:
 
 async def test_an_unknown_model_is_named_in_the_refusal_and_cut_to_a_length() -> None:
     gate = turnstile()
-    gate.router.learn_models(BackendId("b"), frozenset({"m"}))
+    gate.router.engines.learn_models(BackendId("b"), frozenset({"m"}))
     refused = await refusal(enter(gate, "n" * 1000))
     assert (refused.reason, refused.param) == (Refusal.UNKNOWN_MODEL, "model")
     assert "n" * 200 in refused.message and "n" * 201 not in refused.message
@@ -147,7 +147,7 @@ async def test_who_waits_is_refused_when_the_last_backend_goes() -> None:
             [backend] = gate.router.fleet
             gate.router.unreachable(backend, asyncio.get_running_loop().time())
         else:
-            gate.router.learn_models(BackendId("b"), frozenset({"another"}))
+            gate.router.engines.learn_models(BackendId("b"), frozenset({"another"}))
         gate.pump()
         assert (await refusal(waiting.task)).reason is reason
         running.release.set()

@@ -9,8 +9,8 @@ import pytest
 from gateway.errors import Refused
 from gateway.turnstile import Turnstile
 from policies.terms import BackendId, PoolName, Refusal, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.gateway.test_turnstile import LONG, in_flight, is_served, settle

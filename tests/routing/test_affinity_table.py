@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from policies.terms import BackendId, PoolName
 from routing.affinity_table import STEP, AffinityTable
+from routing.backend import Backend, BackendPlan
 from routing.cold_prefixes import ColdPrefixes
-from routing.fleet import Backend, BackendPlan
 from routing.homes import Home
 from routing.hot_prefixes import MAX_HOMES, HotPrefix, HotPrefixes
 

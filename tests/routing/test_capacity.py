@@ -11,9 +11,9 @@ from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName
 from policies.windows import WindowRules
+from routing.backend import Backend, BackendPlan
 from routing.capacity import FRESH_SECONDS, QUEUE_SECONDS, WARM_UP_SAMPLES
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import Backend, BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.gateway.core_stage import at_once, ends_well, leased
@@ -66,11 +66,11 @@ def test_the_first_requests_of_a_backend_that_came_back_are_no_samples(how: str)
     serve(router, WARM_UP_SAMPLES + 1)
     known = samples_of(backend)
     if how == "it is another engine":
-        router.is_dialect(B, Dialect.VLLM, EngineFlags("2"))
+        router.engines.is_dialect(B, Dialect.VLLM, EngineFlags("2"))
     else:
         router.unreachable(backend, 1.0)
     if how == "it was unreachable":
-        router.probed(B, True, False, 2.0)
+        router.engines.probed(B, True, False, 2.0)
     elif how == "its trial ended well":
         serve(router, 1, 3600.0)
         assert backend.is_present()
@@ -83,7 +83,7 @@ def test_the_first_requests_of_a_backend_that_came_back_are_no_samples(how: str)
 def test_a_probe_that_finds_a_backend_well_again_and_again_begins_no_warm_up() -> None:
     router, backend = router_of(plan(MOVING))
     for _ in range(WARM_UP_SAMPLES + 2):
-        router.probed(B, True, False, 0.0)
+        router.engines.probed(B, True, False, 0.0)
         serve(router, 1)
     assert samples_of(backend) == 2
 
@@ -103,28 +103,28 @@ def test_slow_first_requests_do_not_shrink_a_window() -> None:
 def test_an_automatic_window_begins_at_the_start_value_until_the_engine_tells_its_size() -> None:
     router, backend = router_of(plan(automatic=AutomaticWindow()))
     assert at_once(router) == START
-    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    router.engines.reported(B, EngineReport(max_num_seqs=200), 0.0)
     assert (backend.window, backend.adaptive) == (200, WindowRules(200, 50, 250))
     assert len(router.pump(0.0)) == 1, "the one that found the window full"
 
 
 def test_an_automatic_window_stays_where_it_is_while_the_engine_says_the_same_or_nothing() -> None:
     router, backend = router_of(plan(automatic=AutomaticWindow()))
-    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    router.engines.reported(B, EngineReport(max_num_seqs=200), 0.0)
     router.fleet.pushed_back(backend, 1.0)
     assert backend.window == 180
     for report in (EngineReport(max_num_seqs=200), EngineReport(), EngineReport(max_num_seqs=0)):
-        router.reported(B, report, 2.0)
+        router.engines.reported(B, report, 2.0)
         assert backend.window == 180
     router.configure([plan(automatic=AutomaticWindow())], router.rules)
     assert backend.window == 180
-    router.reported(B, EngineReport(max_num_seqs=100), 3.0)
+    router.engines.reported(B, EngineReport(max_num_seqs=100), 3.0)
     assert backend.window == 100
 
 
 def test_a_window_that_is_configured_does_not_follow_the_engines_size() -> None:
     router, backend = router_of(plan(MOVING))
-    router.reported(B, EngineReport(max_num_seqs=200), 0.0)
+    router.engines.reported(B, EngineReport(max_num_seqs=200), 0.0)
     assert backend.window == 8
     router.configure([plan()], router.rules)
     assert (backend.window, backend.adaptive) == (8, None)
@@ -139,12 +139,12 @@ def test_tokens_have_no_limit_until_the_engine_says_what_its_kv_cache_holds() ->
     router, backend = router_of(plan(tokens=TokenRules()))
     before = leased(router)
     assert backend.room is None and before.room is None
-    router.reported(B, EngineReport(token_capacity=1000), 0.0)
+    router.engines.reported(B, EngineReport(token_capacity=1000), 0.0)
     room = backend.room
     assert room is not None and room.max_tokens == 900
-    router.reported(B, EngineReport(), 1.0)
+    router.engines.reported(B, EngineReport(), 1.0)
     assert backend.room is room and room.max_tokens == 900
-    router.reported(B, EngineReport(token_capacity=2000), 2.0)
+    router.engines.reported(B, EngineReport(token_capacity=2000), 2.0)
     assert backend.room is room and room.max_tokens == 1800
     router.finish(before, 3.0)
     assert room.reserved == 0, "it was not counted when it came"
@@ -152,7 +152,7 @@ def test_tokens_have_no_limit_until_the_engine_says_what_its_kv_cache_holds() ->
 
 def test_without_rules_for_tokens_the_engines_size_limits_nothing() -> None:
     router, backend = router_of(plan())
-    router.reported(B, EngineReport(token_capacity=1000), 0.0)
+    router.engines.reported(B, EngineReport(token_capacity=1000), 0.0)
     assert backend.room is None
 
 
@@ -230,13 +230,13 @@ def test_an_answer_that_is_not_streamed_waits_for_the_prompts_of_others_but_adds
 
 def test_a_mention_leaves_what_it_does_not_tell_as_it_was_and_a_report_does_not() -> None:
     router, backend = router_of(plan(automatic=AutomaticWindow(), tokens=TokenRules()))
-    router.reported(B, EngineReport(5, 7, 0.4, 200, 1000, 11, 12, 13), 0.0)
+    router.engines.reported(B, EngineReport(5, 7, 0.4, 200, 1000, 11, 12, 13), 0.0)
     router.fleet.mentioned(backend, EngineReport(waiting=0, kv_usage=0.6), 1.0)
     assert backend.report == EngineReport(0, 7, 0.6, 200, 1000, 11, 12, 13)
     router.fleet.mentioned(backend, EngineReport(kv_usage=0.7), 2.0)
     assert backend.report == EngineReport(0, 7, 0.7, 200, 1000, 11, 12, 13)
     assert backend.window == 200 and backend.room is not None and backend.room.max_tokens == 900
-    router.reported(B, EngineReport(waiting=1), 3.0)
+    router.engines.reported(B, EngineReport(waiting=1), 3.0)
     assert backend.report == EngineReport(waiting=1)
     assert backend.window == 200 and backend.room.max_tokens == 900
 
@@ -268,7 +268,7 @@ def test_an_engine_that_has_just_told_its_load_is_not_asked(is_mention: bool) ->
         if is_mention:
             router.fleet.mentioned(backend, told, now)
         else:
-            router.reported(B, told, now)
+            router.engines.reported(B, told, now)
         assert not backend.asks_load(now)
         assert not backend.asks_load(now + FRESH_SECONDS - 1 / 64)
         assert backend.asks_load(now + FRESH_SECONDS)
@@ -276,7 +276,7 @@ def test_an_engine_that_has_just_told_its_load_is_not_asked(is_mention: bool) ->
 
 def test_sizes_alone_are_no_load_and_leave_an_engine_to_be_asked() -> None:
     router, backend = router_of(plan(MOVING))
-    router.reported(B, EngineReport(max_num_seqs=8, token_capacity=1000), 0.0)
+    router.engines.reported(B, EngineReport(max_num_seqs=8, token_capacity=1000), 0.0)
     assert backend.asks_load(0.0)
 
 
@@ -325,7 +325,7 @@ def test_a_report_of_the_queue_counts_whatever_was_mentioned_before() -> None:
     router, backend = router_of(plan(MOVING))
     for now in (0.0, 1.0, 2.0):
         router.fleet.mentioned(backend, EngineReport(waiting=0), now - 0.5)
-        router.reported(B, EngineReport(waiting=2), now)
+        router.engines.reported(B, EngineReport(waiting=2), now)
     assert backend.window == 7, "the mentions of no queue came too soon after a report to end the run"
 
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
 from policies.terms import UNTAGGED, BackendId, PoolName
+from routing.backend import Backend, BackendPlan
 from routing.decision import NO_INTENT, Lease, Line
-from routing.fleet import Backend, BackendPlan, Fleet
+from routing.fleet import Fleet
 from tests.routing.reachable import entries
 from tests.strategies import fleet_plans
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policies.dialects import EngineFlags, EngineReport
 from policies.terms import BackendId, PoolName
-from routing.fleet import Backend, BackendPlan
+from routing.backend import Backend, BackendPlan
 from routing.homes import FOUND_SHARE, SAMPLE_TOKENS, Homes
 
 

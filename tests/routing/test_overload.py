@@ -11,8 +11,8 @@ import pytest
 from policies.overload import OverloadRules
 from policies.shedding import SheddingRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Tag, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease, Line, Ticket
-from routing.fleet import BackendPlan
 from routing.overload import MAX_FLOWS, MAX_QUEUES, Overload
 from routing.router import Router
 from routing.rules import Rules

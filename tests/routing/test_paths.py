@@ -15,8 +15,8 @@ from policies.lengths import TextSize
 from policies.path_split import PathRules
 from policies.shedding import SheddingRules
 from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import BackendPlan
 from routing.placement import AffinityRules
 from routing.router import Router
 from routing.rules import Rules
@@ -173,7 +173,7 @@ def test_what_a_backend_that_is_away_holds_does_not_count() -> None:
     [backend], [pool] = stage.router.fleet, stage.router.fleet.pools.values()
     stage.router.unreachable(backend, stage.now)
     assert (pool.in_flight_hot, backend.in_flight_hot) == (0, 1)
-    stage.router.probed(BackendId("b"), True, False, stage.now)
+    stage.router.engines.probed(BackendId("b"), True, False, stage.now)
     assert pool.in_flight_hot == 1
     stage.ends()
     assert (pool.in_flight_hot, backend.in_flight_hot) == (0, 0)
@@ -212,7 +212,7 @@ def test_tokens_count_where_they_are_what_runs_out() -> None:
 def test_the_pools_tokens_follow_what_its_engines_say_of_their_size() -> None:
     stage = Stage(tokens=TokenRules(by_engine=True))
     [pool] = stage.router.fleet.pools.values()
-    stage.router.reported(BackendId("b"), EngineReport(token_capacity=1000), 0.0)
+    stage.router.engines.reported(BackendId("b"), EngineReport(token_capacity=1000), 0.0)
     assert pool.max_tokens == pytest.approx(900)
-    stage.router.reported(BackendId("b"), EngineReport(token_capacity=2000), 1.0)
+    stage.router.engines.reported(BackendId("b"), EngineReport(token_capacity=2000), 1.0)
     assert pool.max_tokens == pytest.approx(1800)

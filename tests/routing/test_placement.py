@@ -14,8 +14,8 @@ from policies.heat import HeatRules
 from policies.lengths import TextSize
 from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import Backend, BackendPlan
 from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, SHARE_SECONDS, AffinityRules
 from routing.router import Router
 from routing.rules import Rules
@@ -223,7 +223,7 @@ def test_a_load_bound_of_one_is_even_load() -> None:
 def test_backends_that_serve_another_model_do_not_count_in_the_mean() -> None:
     router = fleet(4)
     for number in range(4):
-        router.learn_models(BackendId(f"b{number}"), frozenset({"m" if number < 2 else "other"}))
+        router.engines.learn_models(BackendId(f"b{number}"), frozenset({"m" if number < 2 else "other"}))
     for number in (2, 3):
         loaded(router, BackendId(f"b{number}"), 10)
     leases = [router.arrive("m", 0.0, of("system")) for _ in range(10)]
@@ -385,11 +385,11 @@ def report(**told: float) -> EngineReport:
 def test_a_backend_that_restarted_holds_nothing_any_more() -> None:
     router = fleet(4)
     home = served(router, of("system", "document"))
-    router.reported(home, report(started_at=100.0), 0.0)
+    router.engines.reported(home, report(started_at=100.0), 0.0)
     lease = sent(router, of("system", "document"))
     assert lease.known_depth == 2 * BLOCK_CHARS
     ended(router, lease)
-    router.reported(home, report(started_at=200.0), 1.0)
+    router.engines.reported(home, report(started_at=200.0), 1.0)
     lease = sent(router, of("system", "document"))
     assert lease.known_depth == 0
     assert lease.backend.id == home  # by rendezvous: its prefixes come back to it
@@ -400,8 +400,8 @@ def test_after_a_restart_its_prefixes_come_back_within_the_bound() -> None:
     for number in range(40):
         served(router, of(f"system {number}"))
     restarted = BackendId("b1")
-    router.reported(restarted, report(started_at=1.0), 0.0)
-    router.reported(restarted, report(started_at=2.0), 0.0)
+    router.engines.reported(restarted, report(started_at=1.0), 0.0)
+    router.engines.reported(restarted, report(started_at=2.0), 0.0)
     held: Counter[str] = Counter()
     for number in range(40):
         held[sent(router, of(f"system {number}")).backend.id] += 1
@@ -424,11 +424,11 @@ def test_a_backend_that_cannot_be_used_is_passed_and_keeps_what_it_has() -> None
     home = served(router, of("system"))
     backend = router.fleet.get(home)
     assert backend is not None
-    router.reported(home, report(started_at=1.0), 0.0)
+    router.engines.reported(home, report(started_at=1.0), 0.0)
     router.unreachable(backend, 0.0)
     assert served(router, of("system")) != home
-    router.probed(home, True, False, 1.0)
-    router.reported(home, report(started_at=1.0), 1.0)
+    router.engines.probed(home, True, False, 1.0)
+    router.engines.reported(home, report(started_at=1.0), 1.0)
     assert home in {
         one.backend.id
         for number, _ in router.placement.table.homes(key_of("system").prefix.hashes[0], 1.0)
@@ -483,7 +483,7 @@ def test_the_engines_counters_tell_where_usage_does_not() -> None:
     for now in range(200):
         home = served(router, of("system"))
         queries += 1000
-        router.reported(home, report(prefix_hits=hits, prefix_queries=queries), float(now))
+        router.engines.reported(home, report(prefix_hits=hits, prefix_queries=queries), float(now))
     [one] = [each for each in router.placement.homes if each.backend.id == home]
     assert one.trust < 0.2
 

@@ -14,8 +14,9 @@ from policies.lengths import TextSize
 from policies.pool_choice import PoolChoiceRules, PoolFacts, PoolRole
 from policies.preemption import PreemptionRules
 from policies.terms import BackendId, Lane, PoolName, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import BackendPlan, PoolPlan
+from routing.fleet import PoolPlan
 from routing.preemption import Running
 from routing.router import Router
 from routing.rules import Rules
@@ -176,8 +177,8 @@ def test_a_slot_that_comes_back_in_another_way_counts_as_back_too(ends_by: str) 
 
 def test_a_slot_of_an_engine_that_cannot_serve_the_emergency_is_of_no_use() -> None:
     router = router_of(1, 1, rules=Rules(preemption=AT_ONCE))
-    router.learn_models(BackendId("b0"), frozenset({"x"}))
-    router.learn_models(BackendId("b1"), frozenset({"y"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"x"}))
+    router.engines.learn_models(BackendId("b1"), frozenset({"y"}))
     on_x, on_y = (leased(router.arrive(model, 0.0, BATCH)) for model in "xy")
     waiting(router.arrive("x", 0.0, EMERGENCY))
     assert victims(router, [on_y]) == []
@@ -186,8 +187,8 @@ def test_a_slot_of_an_engine_that_cannot_serve_the_emergency_is_of_no_use() -> N
 
 def test_emergencies_that_nobody_can_help_do_not_keep_others_from_it() -> None:
     router = router_of(1, 1, rules=Rules(preemption=AT_ONCE))
-    router.learn_models(BackendId("b0"), frozenset({"x"}))
-    router.learn_models(BackendId("b1"), frozenset({"y"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"x"}))
+    router.engines.learn_models(BackendId("b1"), frozenset({"y"}))
     on_y = [leased(router.arrive(model, 0.0, BATCH)) for model in "xy"][1]
     for model in "xxy":
         waiting(router.arrive(model, 0.0, EMERGENCY))

@@ -124,7 +124,7 @@ def test_an_engine_that_comes_back_is_measured_anew() -> None:
     room = fleet.backend.room
     assert room is not None and room.max_prefill_tokens < inf
     fleet.router.unreachable(fleet.backend, fleet.now)
-    fleet.router.probed(fleet.backend.id, True, False, fleet.now)
+    fleet.router.engines.probed(fleet.backend.id, True, False, fleet.now)
     assert room.max_prefill_tokens == inf
     fleet.run(60)
     assert room.max_prefill_tokens == pytest.approx(TOKENS_PER_SECOND, rel=0.2)

@@ -10,8 +10,8 @@ from policies.absence import AbsenceRules
 from policies.fairness import FairnessRules
 from policies.retries import RetryRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Decision, Intent, Lease, Ticket
-from routing.fleet import Backend, BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.routing.reachable import entries, kept_by
@@ -107,7 +107,7 @@ def test_after_the_last_waiter_has_gone_the_line_is_gone_too() -> None:
 
 def test_models_that_share_a_backend_share_its_slots_in_order_of_arrival() -> None:
     router = router_of(1)
-    router.learn_models(BackendId("b0"), frozenset({"x", "y"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"x", "y"}))
     running = leased(router.arrive("x", 0.0))
     asked = ["x", "x", "y", "x", "", "y"]
     tickets = [waiting(router.arrive(model, 0.0)) for model in asked]
@@ -131,8 +131,8 @@ def test_slots_that_come_free_together_are_shared_in_order_of_arrival_too() -> N
 
 def test_a_full_model_never_blocks_another() -> None:
     router = router_of(1, 1)
-    router.learn_models(BackendId("b0"), frozenset({"x"}))
-    router.learn_models(BackendId("b1"), frozenset({"y"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"x"}))
+    router.engines.learn_models(BackendId("b1"), frozenset({"y"}))
     leased(router.arrive("x", 0.0))
     on_y = leased(router.arrive("y", 0.0))
     waiting(router.arrive("x", 0.0))
@@ -161,7 +161,7 @@ def test_with_no_room_to_wait_a_full_fleet_refuses_and_a_free_one_serves() -> No
 def test_a_model_that_no_engine_serves_does_not_exist() -> None:
     router = router_of(None)
     leased(router.arrive("any", 0.0))
-    router.learn_models(BackendId("b0"), frozenset({"m"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"m"}))
     assert router.arrive("other", 0.0) is Refusal.UNKNOWN_MODEL
     leased(router.arrive("m", 0.0))
     leased(router.arrive("", 0.0))
@@ -169,7 +169,7 @@ def test_a_model_that_no_engine_serves_does_not_exist() -> None:
 
 def test_a_model_whose_engines_are_all_away_exists() -> None:
     router = router_of(None)
-    router.learn_models(BackendId("b0"), frozenset({"m"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"m"}))
     router.unreachable(backend(router, "b0"), 0.0)
     assert router.arrive("m", 0.5) is Refusal.NO_BACKEND
     assert router.arrive("", 0.5) is Refusal.NO_BACKEND
@@ -283,24 +283,24 @@ def test_probes_take_a_backend_out_after_so_many_failures_in_a_row() -> None:
     router = router_of(None, rules=Rules(probe_failures=3))
     one = backend(router, "b0")
     for healthy in (False, False, True, False, False):
-        router.probed(one.id, healthy, False, 0.0)
+        router.engines.probed(one.id, healthy, False, 0.0)
         assert one.is_present()
-    router.probed(one.id, False, False, 0.0)
+    router.engines.probed(one.id, False, False, 0.0)
     assert not one.is_present()
-    router.probed(one.id, True, False, 0.0)
+    router.engines.probed(one.id, True, False, 0.0)
     assert one.is_present()
 
 
 def test_a_refused_connection_needs_no_second_opinion() -> None:
     router = router_of(None)
-    router.probed(BackendId("b0"), False, True, 0.0)
+    router.engines.probed(BackendId("b0"), False, True, 0.0)
     assert not backend(router, "b0").is_present()
 
 
 def test_word_of_a_backend_that_is_no_longer_there_is_ignored() -> None:
     router = router_of(None)
-    router.probed(BackendId("gone"), True, False, 0.0)
-    router.learn_models(BackendId("gone"), frozenset({"m"}))
+    router.engines.probed(BackendId("gone"), True, False, 0.0)
+    router.engines.learn_models(BackendId("gone"), frozenset({"m"}))
     assert [one.id for one in router.fleet] == ["b0"]
     leased(router.arrive("other", 0.0))
 
@@ -341,19 +341,19 @@ def test_a_configuration_brings_its_rules() -> None:
     leased(router.arrive("", 0.0))
     waiting(router.arrive("", 0.0))
     assert router.arrive("", 0.0) is Refusal.QUEUE_FULL
-    router.probed(BackendId("b0"), False, False, 0.0)
+    router.engines.probed(BackendId("b0"), False, False, 0.0)
     assert not backend(router, "b0").is_present()
     assert backend(router, "b0").absence.until == 0.25
 
 
 def test_names_that_clients_invent_leave_nothing_in_the_router() -> None:
     router = router_of(None, None)
-    router.learn_models(BackendId("b0"), frozenset({"m"}))
+    router.engines.learn_models(BackendId("b0"), frozenset({"m"}))
     router.finish(leased(router.arrive("m", 0.0)), 0.0)
     before = entries(router)
     for number in range(5000):
         router.finish(leased(router.arrive(f"invented-{number}", 0.0)), 0.0)
-    router.learn_models(BackendId("b1"), frozenset({"m"}))
+    router.engines.learn_models(BackendId("b1"), frozenset({"m"}))
     for number in range(5000):
         assert router.arrive(f"invented-{number}", 0.0) is Refusal.UNKNOWN_MODEL
     assert abs(entries(router) - before) <= 40

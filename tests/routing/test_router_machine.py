@@ -14,8 +14,8 @@ from policies.fairness import FairnessRules
 from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, TicketId, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import Backend, BackendPlan
 from routing.preemption import Running
 from routing.router import Router
 from routing.rules import Rules
@@ -265,14 +265,14 @@ class RouterMachine(RuleBasedStateMachine):
 
     @rule(id=IDS, healthy=st.booleans(), refused=st.booleans())
     def probed(self, id: BackendId, healthy: bool, refused: bool) -> None:
-        self.router.probed(id, healthy, refused, self.now)
+        self.router.engines.probed(id, healthy, refused, self.now)
         backend = self.router.fleet.get(id)
         if backend is not None and (healthy or refused):
             assert backend.is_present() == healthy
 
     @rule(id=IDS, models=st.frozensets(st.sampled_from("xyz")))
     def learn_models(self, id: BackendId, models: frozenset[str]) -> None:
-        self.router.learn_models(id, models)
+        self.router.engines.learn_models(id, models)
 
     # --- what was promised ------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from policies.dialects import EngineReport
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.lengths import TextSize
 from policies.terms import BackendId, Lane, PoolName, Tag, TicketId, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Intent, Lease, Ticket
-from routing.fleet import Backend, BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from routing.tagger import TaggerRules
@@ -60,7 +60,7 @@ class TokenMachine(RuleBasedStateMachine):
 
     @rule(id=IDS, tokens=LIMITS)
     def reported(self, id: BackendId, tokens: int | None) -> None:
-        self.router.reported(id, EngineReport(token_capacity=tokens), self.now)
+        self.router.engines.reported(id, EngineReport(token_capacity=tokens), self.now)
         self.pump()
 
     @rule(model=MODELS, lane=LANES, prompt=PROMPTS, answer=ANSWERS, streamed=st.booleans())

@@ -9,8 +9,9 @@ from policies.gathering import GatheringRules
 from policies.lengths import TextSize
 from policies.pool_choice import PoolFacts
 from policies.terms import BackendId, Lane, PoolName, Verdict
+from routing.backend import Backend, BackendPlan
 from routing.decision import Decision, Intent, Lease, Ticket
-from routing.fleet import Backend, BackendPlan, PoolPlan
+from routing.fleet import PoolPlan
 from routing.router import Grant, Router
 from routing.rules import Rules
 from routing.token_choice import MAX_PASSED

@@ -11,8 +11,8 @@ from policies.capacity_tokens import TokenRules
 from policies.dialects import EngineReport
 from policies.lengths import TextSize
 from policies.terms import BackendId, PoolName, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.kv_engine import Generation, KvEngine
@@ -35,7 +35,7 @@ def course(tokens: TokenRules | None, seed: int, per_second: float = 1.6) -> Cou
     """Prompts of 200 and, one in ten, 3,000 tokens; answers of 100 to 800, at most 800 by their own limit."""
     random, router, engine, seen = Random(seed), Router(Rules()), KvEngine(KV_TOKENS), Course()
     router.configure([BackendPlan(B, PoolName("p"), WINDOW, tokens=tokens)], Rules())
-    router.reported(B, EngineReport(token_capacity=KV_TOKENS), 0.0)
+    router.engines.reported(B, EngineReport(token_capacity=KV_TOKENS), 0.0)
     now, next_arrival = 0.0, 0.0
     leases: dict[Generation, Lease] = {}
     arrived: dict[object, float] = {}

@@ -19,7 +19,7 @@ from gateway.settings import (
     WindowSettings,
 )
 from policies.dialects import Dialect, EngineReport
-from routing.fleet import Backend as Known
+from routing.backend import Backend as Known
 from tests import client
 from tests.backend import Backend, Request, Script, json_script, sse_script
 from tests.captures import load

@@ -243,7 +243,7 @@ async def test_counts_stay_right_while_a_backend_goes_and_comes_back_under_runni
         router = gateway.gateway.router
         first = next(iter(router.fleet))
         for healthy in (False, True):  # as its probe would report it
-            router.probed(first.id, healthy, True, asyncio.get_running_loop().time())
+            router.engines.probed(first.id, healthy, True, asyncio.get_running_loop().time())
             assert gateway.present() == [healthy, True]
             assert gateway.in_flight() == [5, 5], "leases belong to the requests, not to the name"
         await ten_more()

@@ -19,8 +19,8 @@ from policies.cache_key import CacheKey
 from policies.lengths import TextSize
 from policies.prefix_chain import Prefix
 from policies.terms import BackendId, PoolName, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan
 from routing.placement import AffinityRules
 from routing.router import Router
 from routing.rules import Rules

@@ -20,8 +20,8 @@ from gateway.sessions.store import Append, Home, Turn, session_key
 from gateway.sessions.write_behind import WriteBehind
 from policies.session_window import WindowRules
 from policies.terms import BackendId, PoolName
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.bench.figures import Figure

@@ -24,7 +24,8 @@ from gateway.settings import (
 from policies.absence import AbsenceRules
 from policies.session_window import WindowRules
 from policies.terms import BackendId, PoolName
-from routing.fleet import BackendPlan, Fleet
+from routing.backend import BackendPlan
+from routing.fleet import Fleet
 from tests import client
 from tests.backend import Ending, Framing, Gate, Script, json_script
 from tests.emulator.running import until
@@ -154,7 +155,9 @@ def odd_stream(name: str) -> Script:
 
 
 @pytest.mark.parametrize(
-    "engine", [plain(2), plain(97), Engine("a", late_id), Engine("a", odd_stream)], ids=str
+    "engine",
+    [plain(2), plain(97), Engine("a", late_id), Engine("a", odd_stream)],
+    ids=["plain-2", "plain-97", "late-id", "odd-stream"],
 )
 async def test_the_id_is_seen_wherever_it_stands_and_in_whatever_pieces_it_comes(engine: Engine) -> None:
     async with nodes(engine, Engine("b"), count=1) as [gateway]:

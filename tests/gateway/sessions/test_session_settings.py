@@ -19,8 +19,8 @@ from gateway.sessions.redis_url import BadRedisUrl, RedisAddress
 from gateway.sessions.store import NO_WINDOW, Append, Home, SessionKey, StoreUnavailable, Turn, session_key
 from gateway.sessions.turn_metrics import TurnMetrics
 from policies.terms import BackendId, PoolName
+from routing.backend import BackendPlan
 from routing.decision import Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.redis_server import (

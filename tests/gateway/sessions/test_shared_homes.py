@@ -7,8 +7,8 @@ from gateway.sessions.shared_homes import SharedHomes
 from gateway.sessions.store import Home, SessionKey, StoreFault, StoreUnavailable, session_key
 from policies.session_window import WindowRules
 from policies.terms import BackendId, PoolName, Verdict
+from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
-from routing.fleet import BackendPlan
 from routing.router import Router
 from routing.rules import Rules
 from tests.routing.prompts import of

@@ -1,0 +1,36 @@
+"""What is told to the outside when a degradation rule takes hold or lets go."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from policies.metric_catalogue import Scope
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class RuleCause(StrEnum):
+    METRIC = "metric"
+    OPERATOR = "operator"
+    """Forced on or off at `/admin/rules`."""
+
+
+class RuleEvent(NamedTuple):
+    """One change of state of one rule for one subject. `value` is the last known one, `at` on the clock of `now`; `actions` as the configuration words them."""
+
+    rule: str
+    scope: Scope
+    subject: str
+    severity: Severity
+    is_active: bool
+    metric: str
+    value: float | None
+    threshold: float
+    actions: tuple[str, ...]
+    cause: RuleCause
+    at: float

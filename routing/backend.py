@@ -1,0 +1,110 @@
+"""One backend: its window, models, health and requests in flight. `routing.fleet` changes it, and tells whoever ranks it.
+
+State only. It is *blocked* while nothing new may be sent there: while it rests after a failure to reach it, and while anything holds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from policies.absence import PRESENT, Absence
+from policies.automatic_window import AutomaticWindow
+from policies.capacity_tokens import TokenRules
+from policies.dialects import Dialect, EngineFlags
+from policies.terms import BackendId, PoolName
+from policies.windows import WindowRules
+from routing.capacity import Capacity
+from routing.idle_order import IdleOrder
+
+if TYPE_CHECKING:
+    from routing.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlan:
+    """What the configuration says of one backend; for all but its name and its pool see `routing.capacity`."""
+
+    id: BackendId
+    pool: PoolName
+    window: int | None = None
+    adaptive: WindowRules | None = None
+    automatic: AutomaticWindow | None = None
+    tokens: TokenRules | None = None
+
+
+class Hold(StrEnum):
+    """Why nothing new may be sent to a backend that can be reached."""
+
+    CIRCUIT = "circuit"
+    """Its own faults, see `policies.circuit`."""
+    RULE = "rule"
+    """A degradation rule."""
+    OPERATOR = "operator"
+    STANDBY = "standby"
+    """Its pool is only used once a rule has activated it."""
+
+
+class Limiter(StrEnum):
+    """What leaves less than the whole of a backend's window; several multiply."""
+
+    SLOW_START = "slow_start"
+    OUTLIER = "outlier"
+    PANIC = "panic"
+    RULE = "rule"
+
+
+class Backend(Capacity):
+    __slots__ = (
+        "absence",
+        "absences",
+        "dialect",
+        "flags",
+        "holds",
+        "home",
+        "id",
+        "in_flight_emergency",
+        "in_flight_hot",
+        "is_blocked",
+        "is_resting",
+        "models",
+        "orders",
+        "pool",
+        "prefilling",
+        "probe_failures",
+        "shares",
+    )
+
+    def __init__(self, plan: BackendPlan) -> None:
+        super().__init__(plan.window)
+        self.id = plan.id
+        self.pool = plan.pool
+        self.models: frozenset[str] | None = None
+        """Names this engine serves; None until it has told."""
+        self.in_flight_emergency = 0
+        self.in_flight_hot = 0
+        self.prefilling = 0
+        """Prompt tokens that it has yet to compute, as expected of what was sent there."""
+        self.absence: Absence = PRESENT
+        self.absences = 0
+        """How often it went absent."""
+        self.is_resting = False
+        """Absent, and its time is not over."""
+        self.holds: set[Hold] = set()
+        self.shares: dict[Limiter, float] = {}
+        """Those below 1; `share` is their product."""
+        self.is_blocked = False
+        self.probe_failures = 0
+        self.orders: list[IdleOrder[Backend]] = []
+        """Of the groups it is in, to be told when its load changes."""
+        self.home: Pool | None = None
+        """Its pool; None once it is retired, for its slots are nobody's any more."""
+        self.dialect = Dialect.UNKNOWN
+        self.flags = EngineFlags()
+
+    def is_present(self) -> bool:
+        return self.absence is PRESENT
+
+    def __repr__(self) -> str:
+        return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"

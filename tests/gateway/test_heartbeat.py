@@ -1,0 +1,47 @@
+"""What happens though nobody asks: at its interval, whatever else fails, and not after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.heartbeat import Heartbeat
+from tests.virtual_loop import in_virtual_time
+
+
+@in_virtual_time
+async def test_it_beats_at_its_interval_from_then_on_and_not_after_it_was_closed() -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    beats: list[float] = []
+    heartbeat = Heartbeat([lambda now: beats.append(now - started)])
+    await asyncio.sleep(10)
+    assert beats == []
+    heartbeat.set_interval(2.0)
+    heartbeat.set_interval(2.0)
+    await asyncio.sleep(5)
+    assert beats == pytest.approx([12.0, 14.0])
+    heartbeat.set_interval(0.5)
+    await asyncio.sleep(1.1)
+    assert beats[2:] == pytest.approx([15.5, 16.0])
+    heartbeat.close()
+    await asyncio.sleep(10)
+    assert len(beats) == 4
+
+
+@in_virtual_time
+async def test_one_that_fails_is_logged_and_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    others: list[float] = []
+
+    def fails(now: float) -> None:
+        raise RuntimeError("no value")
+
+    heartbeat = Heartbeat([fails, others.append])
+    heartbeat.set_interval(1.0)
+    with caplog.at_level(logging.ERROR):
+        await asyncio.sleep(2.5)
+    heartbeat.close()
+    assert len(others) == 2
+    assert [record.getMessage() for record in caplog.records] == ["a periodic task failed"] * 2
