@@ -49,7 +49,7 @@ run: $(VENV)/run.stamp
 	@$(BIN)/headrace $(if $(BACKENDS),serve --host $(HOST) --port $(PORT) $(foreach url,$(BACKENDS),--backend $(url)),demo --port $(PORT))
 
 test: $(VENV)/develop.stamp
-	$(BIN)/python -m pytest -q -m "not engine and not soak"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not engine and not soak"
 
 check: $(VENV)/develop.stamp
 	$(BIN)/ruff format --check .
