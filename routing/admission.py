@@ -51,7 +51,9 @@ class Admission:
         """To a newcomer that is predicted to wait so long: others have to go first, or it would not be in time."""
         if tag.target_seconds == inf or not self.shedding.enabled:
             return None  # without a target nothing can be late
-        others_wait = self._queue.has_waiting_in_lane(line, tag.lane)
+        others_wait = self._queue.has_waiting_in_lane(line, tag.lane) or self._queue.has_waiting_in_lane(
+            line.on_other_path(), tag.lane
+        )
         if self.overload.refuses(line, tag, wait_seconds, others_wait, now):
             return Refusal.STANDING_QUEUE
         if wait_seconds is None:

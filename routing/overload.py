@@ -16,6 +16,7 @@ from collections import OrderedDict
 from math import exp, inf
 
 from policies.heaviest_first import cut_level, lost_share
+from policies.members import COLD
 from policies.overload import (
     NO_DELAYS,
     Delays,
@@ -145,7 +146,7 @@ class Overload:
         return len(self._queues), sum(len(queue.flows) for queue in self._queues.values())
 
     def _queue(self, line: Line, tag: Tag, now: float) -> _Queue:
-        key = (tag.lane, line)
+        key = (tag.lane, line if line.path is COLD else line.on_other_path())
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(now)

@@ -133,8 +133,7 @@ class Router:
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
         if self._is_cold_closed and tag.path is COLD and tag.lane is not EMERGENCY:
             return Refusal.COLD_PATH_CLOSED
-        # Those with a deadline wait in one line: the split of the paths is not theirs, see `policies.path_split`.
-        line = Line(model, tag.pools, tag.backend, tag.path if tag.deadline == inf else COLD)
+        line = Line(model, tag.pools, tag.backend, tag.path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         if tag.lane is EMERGENCY:
             others_wait = queue.waiting_in_lane(tag.lane) > 0

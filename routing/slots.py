@@ -13,6 +13,7 @@ from math import inf
 from policies.emergency import ReserveRules, kept_slots
 from policies.gathering import group_size, hold_seconds
 from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
+from policies.path_split import has_time_to_spare
 from policies.pool_choice import PoolChoiceRules, is_realtime
 from policies.shedding import SheddingRules, hopeless
 from policies.terms import Lane, PoolName, Refusal, Tag, TicketId
@@ -80,7 +81,9 @@ class Slots:
         gathers = self._fleet.gathers and tag.lane in _THROUGHPUT
         if gathers:
             self._throughput_arrivals.arrived(now)
-        if others_wait and not self._queue.has_deadline(line):
+        if others_wait and not (
+            self._queue.has_deadline(line) or self._queue.has_deadline(line.on_other_path())
+        ):
             return self.outlook(line, tried)  # no slot comes too late for them
         groups = self._fleet.groups(line.model, line.pools)
         realtime = len(groups) > 1 and is_realtime(
@@ -203,7 +206,7 @@ class Slots:
         return pool.open_below
 
     def _is_too_late_for_the_first(self, line: Line, pool: Pool, now: float) -> bool:
-        first = self._queue.head((line,), now)
+        first = self._queue.head((line, line.on_other_path()), now)
         if first is None or first.lease is not None:
             return False
         service = self._forecast.service_seconds(pool.name, first.tag, _DISPATCH_DEVIATIONS)
@@ -247,7 +250,7 @@ class Slots:
             if ticket is None:
                 return
             if paths_compete and self._placement.paths.gives_way(pool, ticket.line.path):
-                ticket = self._of_other_path(ticket, places, now) or ticket
+                ticket = self._of_other_path(pool, ticket, places, now) or ticket
             tag, line = ticket.tag, ticket.line
             # A group of a model that no engine has told is not kept, and true only now.
             groups, place = self._fleet.groups(line.model, line.pools), places[line]
@@ -314,12 +317,19 @@ class Slots:
         urgent = self._queue.has_express or self._queue.waiting_in_lane(INTERACTIVE) > 0
         return places if self.order.takes_guests(pool, urgent) else at_home
 
-    def _of_other_path(self, ticket: Ticket, open_lines: Iterable[Line], now: float) -> Ticket | None:
+    def _of_other_path(
+        self, pool: Pool, ticket: Ticket, open_lines: Iterable[Line], now: float
+    ) -> Ticket | None:
         """The next of the same lane, where the first in turn is of the path that has its share.
 
-        Who goes before everybody gives way to nobody, nor does who has a deadline: it was taken in because it could be in time where it stands."""
-        if ticket.lease is not None or ticket.tag.lane is EMERGENCY or ticket.tag.deadline != inf:
+        Who goes before everybody gives way to nobody, nor does who has no time to spare before its deadline."""
+        tag = ticket.tag
+        if ticket.lease is not None or tag.lane is EMERGENCY:
             return None
+        if tag.deadline != inf:
+            service = self._forecast.service_seconds(pool.name, tag, _DISPATCH_DEVIATIONS)
+            if not has_time_to_spare(tag.deadline - now - service, tag.target_seconds):
+                return None
         others = [line for line in open_lines if line.path is not ticket.line.path]
         return self._queue.head(others, now, (ticket.tag.lane,))
 

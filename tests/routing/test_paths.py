@@ -139,14 +139,32 @@ def test_an_emergency_gives_way_to_nobody() -> None:
     assert stage.running[-1].tag.lane is Lane.EMERGENCY
 
 
-def test_a_request_with_a_target_keeps_its_turn() -> None:
+def test_requests_with_targets_are_split_as_well_while_they_have_time() -> None:
+    cold, hot = COLD._replace(target_seconds=600.0), HOT._replace(target_seconds=600.0)
+    assert contended(STILL, [hot, cold]) == {CachePath.HOT: 7, CachePath.COLD: 3}
+    assert contended(STILL, [cold, hot, cold, cold]) == {CachePath.HOT: 7, CachePath.COLD: 3}
+
+
+@pytest.mark.parametrize(("seconds", "goes_first"), [(0.35, CachePath.HOT), (0.65, CachePath.COLD)])
+def test_a_request_whose_time_runs_out_keeps_its_turn(seconds: float, goes_first: CachePath) -> None:
     stage = Stage()
     for _ in range(WINDOW):
         stage.comes(COLD)
-    stage.comes(COLD._replace(target_seconds=60.0))
-    stage.comes(HOT._replace(target_seconds=90.0))
+    stage.comes(COLD._replace(target_seconds=1.0))
+    stage.comes(HOT._replace(target_seconds=2.0))
+    stage.now += seconds
     stage.ends()
-    assert stage.held()[CachePath.HOT] == 0
+    assert stage.running[-1].tag.path is goes_first
+
+
+def test_who_comes_while_the_other_path_waits_overtakes_nobody() -> None:
+    stage = Stage(window=1)
+    stage.comes(COLD)
+    stage.comes(HOT._replace(target_seconds=60.0))
+    lease = stage.running.pop()
+    lease.verdict = Verdict.GOOD
+    stage.router.finish(lease, stage.now)  # and the pump has yet to come
+    assert isinstance(stage.router.arrive("", stage.now, COLD._replace(target_seconds=60.0)), Ticket)
 
 
 @given(st.lists(st.sampled_from(["hot", "cold", "ends"]), max_size=120))
