@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from math import inf
 
 from prometheus_client import (
     CollectorRegistry,
@@ -62,6 +63,7 @@ _Key = tuple[str, str, str, str, str, int]
 class Telemetry:
     def __init__(self, now_state: Callable[[], tuple[Router, Upstream, int, float]]) -> None:
         """`now_state` gives what is read at a scrape: router, upstream, requests in flight, the router's time."""
+        self._now_state = now_state
         disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library; else a second series per counter that no dashboard reads
         self.registry = CollectorRegistry()
         registry = self.registry
@@ -123,6 +125,7 @@ class Telemetry:
         if series is None:
             series = self._new_series(key)
         series.lengths[tag.length] += 1
+        self._count_work(record)
         if record.backend:
             pool, path = series.pool, self.paths[tag.path]
             ready_at = record.ready_at
@@ -142,6 +145,21 @@ class Telemetry:
                 pool.prompt_tokens += usage.prompt
                 pool.cached_tokens += usage.cached
                 pool.completion_tokens += usage.completion
+
+    def _count_work(self, record: Record) -> None:
+        tag, usage, status = record.tag, record.usage, record.status
+        over_target = 0.0
+        if record.first_byte_at and tag.target_seconds < inf:
+            over_target = max(1e-9, record.first_byte_at - record.ready_at) / tag.target_seconds
+        is_cut = record.outcome is Outcome.CUT
+        self._now_state()[0].endings.ended(
+            record.pool,
+            is_cut or status >= 500 or record.reason is Refusal.OVER_SHARE,
+            0 if usage is None else usage.prompt + usage.completion,
+            record.outcome is Outcome.OK and 200 <= status < 400,
+            over_target,
+            tag.lane is Lane.INTERACTIVE,
+        )
 
     def _new_series(self, key: _Key) -> Series:
         pool = self.pools.get(key[2])

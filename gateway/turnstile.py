@@ -42,6 +42,9 @@ _BY_DRAIN_RATE = frozenset(
     }
 )
 
+SHORT = _BY_DRAIN_RATE | {Refusal.NO_BACKEND}
+"""Refusals for want of capacity."""
+
 Grant = Lease | Refusal
 
 
@@ -99,6 +102,7 @@ class Turnstile:
     def try_enter(self, model: str, intent: Intent) -> Lease | Ticket:
         router, now = self.router, self._loop.time()
         decision = router.arrive(model, now, intent)
+        router.endings.asked[intent.lane] += 1
         if isinstance(decision, Refusal):
             raise self._refused(decision, model, intent.lane)
         return decision
@@ -110,6 +114,8 @@ class Turnstile:
         return grant
 
     def _refused(self, reason: Refusal, model: str, lane: Lane) -> Refused:
+        if reason in SHORT:
+            self.router.endings.shed[lane] += 1
         wait = self.router.retry_after_seconds(lane, self._loop.time()) if reason in _BY_DRAIN_RATE else None
         return refused(reason, model, wait)
 

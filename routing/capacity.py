@@ -149,6 +149,10 @@ class Capacity:
         self.share = share
         return self._take_window(self.whole_window)
 
+    def report_age(self, now: float) -> float:
+        """Seconds since the engine last told anything of its load."""
+        return now - self._reported_at
+
     def warm_up(self) -> None:
         """The engine has come up."""
         self._warm_up = WARM_UP_SAMPLES

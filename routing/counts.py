@@ -51,6 +51,8 @@ class Counts:
         """From the pool that a request prefers, of those that serve its model, to the one that it started on."""
         self.batches: dict[PoolName, Histogram] = {}
         """Sizes of what was gathered and sent together."""
+        self.batch_places: defaultdict[PoolName, int] = defaultdict(int)
+        """How many these could have been at least: what the backend lacked to the least size of a batch, or what was sent where that was more."""
         self.holds: defaultdict[PoolName, int] = defaultdict(int)
         """How often a pool with a free slot held a request back for others to come."""
         self.emergencies: defaultdict[tuple[str, bool], int] = defaultdict(int)
@@ -62,11 +64,12 @@ class Counts:
         self.wait_errors = Histogram(WAIT_ERROR_BOUNDS)
         self.prompt_errors = Histogram(PROMPT_ERROR_BOUNDS)
 
-    def gathered(self, pool: PoolName, requests: int) -> None:
+    def gathered(self, pool: PoolName, requests: int, places: int) -> None:
         sizes = self.batches.get(pool)
         if sizes is None:
             sizes = self.batches[pool] = Histogram(BATCH_BOUNDS)
         sizes.observe(requests)
+        self.batch_places[pool] += places
 
     def waited(self, predicted_seconds: float, seconds: float) -> None:
         if predicted_seconds < inf:

@@ -17,6 +17,8 @@ class PathShares:
     def __init__(self, rules: PathRules) -> None:
         self._hot_cost = rules.hot_share
         self._all_cost = 1.0
+        self.requests = self.hot_requests = 0
+        """Since the start."""
         self.configure(rules)
 
     def configure(self, rules: PathRules) -> None:
@@ -31,6 +33,8 @@ class PathShares:
         return shares(self.hot_traffic, self.rules)
 
     def arrived(self, path: CachePath, cost: float) -> None:
+        self.requests += 1
+        self.hot_requests += path is HOT
         self._all_cost = _KEPT * self._all_cost + cost
         self._hot_cost = _KEPT * self._hot_cost + (cost if path is HOT else 0.0)
 

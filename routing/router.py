@@ -29,6 +29,7 @@ from routing.admission import Admission
 from routing.backend import Backend, BackendPlan
 from routing.counts import Counts
 from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
+from routing.endings import Endings
 from routing.engines import Engines
 from routing.fair_queue import FairQueue
 from routing.fleet import Fleet, PoolPlan
@@ -36,6 +37,7 @@ from routing.forecast import Forecast
 from routing.placement import Placement
 from routing.preemption import Preemption
 from routing.rules import Rules
+from routing.samples import Samples
 from routing.second_tries import SecondTries
 from routing.slots import Slots
 from routing.tagger import Tagger
@@ -58,6 +60,10 @@ class Router:
         self.admission = Admission(self.queue, self.forecast, self.slots, self.counts)
         self.preemption = Preemption(self.fleet, self.slots, self.queue, self.forecast)
         self.engines = Engines(self.fleet, self.placement)
+        self.endings = Endings()
+        self.samples = Samples(
+            self.fleet, self.counts, self.endings, lambda: self.placement.paths, self.admission
+        )
         self.in_flight = 0
         self.preempted = 0
         """Requests that were put back for an emergency."""
@@ -103,6 +109,7 @@ class Router:
         self.engines.probe_failures = rules.probe_failures
         retired = self.fleet.configure(plans, known.values())
         self.placement.configure(rules.affinity, self.fleet)
+        self.samples.configure(rules.primary_seconds, rules.business_seconds)
         self._line_up_anew()
         return retired
 

@@ -30,3 +30,6 @@ class Rules:
     retry_budget: RetryBudgetRules = field(default_factory=RetryBudgetRules)
     absence: AbsenceRules = field(default_factory=AbsenceRules)
     affinity: AffinityRules = field(default_factory=AffinityRules)
+    primary_seconds: float = 60.0
+    business_seconds: float = 300.0
+    """Spans of the metrics in `routing.samples`."""

@@ -355,7 +355,11 @@ class Slots:
         queue = self._queue
         line = first.line
         groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
-        waiting, sent = queue.waiting_in_line(line), 0
+        waiting, lacking, sent = (
+            queue.waiting_in_line(line),
+            pool.gathering.min_requests - backend.in_flight,
+            0,
+        )
         for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
             ticket = queue.head((line,), now, _THROUGHPUT)
             if ticket is None or ticket.lease is not None or not self._has_slot(pool, ticket.tag):
@@ -368,7 +372,7 @@ class Slots:
                 self.order.count_spill(groups, place)
             yield ticket, backend
         if sent:
-            self._counts.gathered(pool.name, sent)
+            self._counts.gathered(pool.name, sent, max(sent, lacking))
         return sent
 
     def _is_hopeless(self, tag: Tag, service_seconds: float, now: float) -> bool:

@@ -1,0 +1,109 @@
+"""The state of the backends' GPUs, read again and again on connections of its own: one task per address, whose page may tell of several backends.
+
+Settings: `GpuSettings` of each backend. A page that does not come, is not 200 or is larger than `_MOST_BYTES` tells nothing: what was known ages, and is unknown once it is stale.
+What an address tells and lacks is one log line, and another only when that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+import httpx
+
+from gateway.gpu_report import read_gpu, tells_nothing, untold
+from gateway.gpu_settings import GpuSettings
+from policies.gpu_report import GpuReport
+from policies.terms import BackendId
+
+_logger = logging.getLogger("headrace")
+_MOST_BYTES = 16 * 1024 * 1024
+
+GpuListener = Callable[[BackendId, GpuReport, float, float], None]
+"""Told the report, when it was asked for, and until when it holds."""
+Members = tuple[tuple[BackendId, GpuSettings], ...]
+
+
+class GpuRounds:
+    def __init__(self, listener: GpuListener) -> None:
+        self._listener = listener
+        self._tasks: dict[Members, asyncio.Task[None]] = {}
+
+    def configure(self, backends: Iterable[tuple[BackendId, GpuSettings]]) -> None:
+        at: dict[str, list[tuple[BackendId, GpuSettings]]] = {}
+        for id, settings in backends:
+            at.setdefault(settings.url, []).append((id, settings))
+        wanted = {tuple(members) for members in at.values()}
+        for members in [known for known in self._tasks if known not in wanted]:
+            self._tasks.pop(members).cancel()
+        for members in wanted:
+            if members not in self._tasks:
+                self._tasks[members] = asyncio.create_task(self._watch(members))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, members: Members) -> None:
+        clock = asyncio.get_running_loop().time
+        url = members[0][1].url
+        interval = min(settings.interval_seconds for _, settings in members)
+        said: dict[BackendId, str] = {}
+        async with httpx.AsyncClient(
+            headers={"accept-encoding": "identity"},
+            timeout=min(settings.timeout_seconds for _, settings in members),
+            verify=url.startswith("https:"),
+            trust_env=False,
+            limits=httpx.Limits(max_connections=1),
+        ) as client:
+            while True:
+                asked_at = clock()
+                page, problem = await _page(client, url)
+                for id, settings in members:
+                    report = read_gpu(page, settings)
+                    if not tells_nothing(report):
+                        self._listener(id, report, asked_at, asked_at + settings.stale_seconds)
+                    _say(id, problem or _lacking(report), said)
+                # Spread, so that the rounds of a fleet do not fall together.
+                due = asked_at + interval * random.uniform(0.9, 1.0)  # noqa: S311
+                await asyncio.sleep(max(0.0, due - clock()))
+
+
+async def _page(client: httpx.AsyncClient, url: str) -> tuple[bytes, str]:
+    """The page, and what is wrong where there is none."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with client.stream("GET", url) as answer:
+            if answer.status_code != 200:
+                return b"", f"answered {answer.status_code}"
+            async for part in answer.aiter_raw():
+                parts.append(part)
+                size += len(part)
+                if size > _MOST_BYTES:
+                    return b"", f"sent more than {_MOST_BYTES} bytes"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return b"", f"{type(error).__name__} {error}".strip()
+    except Exception as error:  # a task that ended for good would leave its numbers unknown, unseen
+        _logger.exception("reading the state of GPUs failed")
+        return b"", type(error).__name__
+    return b"".join(parts), ""
+
+
+def _lacking(report: GpuReport) -> str:
+    if tells_nothing(report):
+        return "tells nothing of GPUs of this backend"
+    lacking = ", ".join(untold(report))
+    return f"told without {lacking}" if lacking else "told"
+
+
+def _say(id: BackendId, text: str, said: dict[BackendId, str]) -> None:
+    if said.get(id) != text:
+        said[id] = text
+        level = logging.INFO if text == "told" else logging.WARNING
+        _logger.log(level, "GPUs of backend %s: %s", id, text)

@@ -1,0 +1,239 @@
+"""The value of every metric that degradation rules may be about, for each backend, pool and the fleet: what `policies.metric_catalogue` defines.
+
+`take` looks once a beat; `value` says what is known then. What is not told, was told too long ago (`gpu.stale_seconds`; `REPORT_SECONDS` for what an engine says of itself), or is of a backend that
+is absent, is None and never 0; so is a ratio of nothing.
+State: the last GPU reports of each backend, and trails of counters (`routing.trail`) per backend, per pool and for the fleet; those of what left the configuration go.
+Settings: `primary_seconds` and `abnormal_seconds` are `monitoring.primary_seconds` and `monitoring.business_seconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from policies.gpu_report import NO_GPU, GpuReport
+from policies.metric_catalogue import Metric, Scope
+from policies.terms import BackendId, Lane, PoolName
+from routing.admission import Admission
+from routing.backend import Backend, Hold
+from routing.counts import Counts
+from routing.endings import Endings, upper_quantile
+from routing.fleet import Fleet
+from routing.path_shares import PathShares
+from routing.pool import Pool
+from routing.trail import Trail
+
+REPORT_SECONDS = 15.0
+RECENT_SECONDS = 10.0
+_LATE_SHARE = 0.95
+
+
+class Gpu:
+    """`report` holds until `until`; `swing` is of the last two reports that told of memory."""
+
+    __slots__ = ("at", "memory", "report", "swing", "until")
+
+    def __init__(self) -> None:
+        self.report: GpuReport = NO_GPU
+        self.at = self.until = -inf
+        self.memory: float | None = None
+        self.swing: float | None = None
+
+    def told(self, report: GpuReport, at: float, until: float) -> None:
+        used, before = report.memory_used_ratio, self.memory
+        is_followed = self.until >= at  # after a gap there is nothing to compare with
+        self.swing = abs(used - before) / before if is_followed and used is not None and before else None
+        self.report, self.at, self.until, self.memory = report, at, until, used
+
+
+class _Cache:
+    """Of one backend: prompt tokens found and looked up, over restarts of its engine."""
+
+    __slots__ = ("hits", "queries", "seen", "trail")
+
+    def __init__(self, seconds: float) -> None:
+        self.hits = self.queries = 0
+        self.seen: tuple[int, int] | None = None
+        self.trail = Trail(seconds)
+
+    def take(self, backend: Backend, now: float) -> None:
+        report = backend.report
+        if report is not None and report.prefix_hits is not None and report.prefix_queries is not None:
+            told = report.prefix_hits, report.prefix_queries
+            if self.seen is not None and told[0] >= self.seen[0] and told[1] >= self.seen[1]:
+                self.hits += told[0] - self.seen[0]
+                self.queries += told[1] - self.seen[1]
+            self.seen = told
+        self.trail.note((self.hits, self.queries), now)
+
+
+class Samples:
+    def __init__(
+        self,
+        fleet: Fleet,
+        counts: Counts,
+        endings: Endings,
+        paths: Callable[[], PathShares],
+        admission: Admission,
+    ) -> None:
+        self._fleet = fleet
+        self._counts = counts
+        self._endings = endings
+        self._paths = paths
+        self._admission = admission
+        self._gpus: dict[BackendId, Gpu] = {}
+        self.configure(60.0, 300.0)
+
+    def configure(self, primary_seconds: float, abnormal_seconds: float) -> None:
+        """Spans that change begin anew. For the fleet as it is configured now."""
+        known = {backend.id for backend in self._fleet}
+        self._gpus = {id: gpu for id, gpu in self._gpus.items() if id in known}
+        if getattr(self, "_primary_seconds", None) != primary_seconds:
+            self._primary_seconds = primary_seconds
+            self._caches: dict[BackendId, _Cache] = {}
+            self._gathering: dict[PoolName, Trail] = {}
+            self._hot = Trail(primary_seconds)
+        self._caches = {id: cache for id, cache in self._caches.items() if id in known}
+        self._gathering = {
+            name: trail for name, trail in self._gathering.items() if name in self._fleet.pools
+        }
+        if getattr(self, "_abnormal_seconds", None) != abnormal_seconds:
+            self._abnormal_seconds = abnormal_seconds
+            self._abnormal = Trail(abnormal_seconds)
+            self._recent = Trail(RECENT_SECONDS)
+
+    def gpu(self, backend_id: BackendId, report: GpuReport, at: float, until: float) -> None:
+        if self._fleet.get(backend_id) is not None:
+            self._gpus.setdefault(backend_id, Gpu()).told(report, at, until)
+
+    def gpu_of(self, backend_id: BackendId) -> Gpu | None:
+        return self._gpus.get(backend_id)
+
+    def take(self, now: float) -> None:
+        for backend in self._fleet:
+            cache = self._caches.get(backend.id)
+            if cache is None:
+                cache = self._caches[backend.id] = _Cache(self._primary_seconds)
+            cache.take(backend, now)
+        for pool in self._fleet.pools.values():
+            trail = self._gathering.get(pool.name)
+            if trail is None:
+                trail = self._gathering[pool.name] = Trail(self._primary_seconds)
+            sizes = self._counts.batches.get(pool.name)
+            trail.note((0.0 if sizes is None else sizes.sum, self._counts.batch_places[pool.name]), now)
+        endings, paths = self._endings, self._paths()
+        self._hot.note((paths.hot_requests, paths.requests), now)
+        self._abnormal.note((endings.abnormal, endings.requests), now)
+        asked, shed = endings.asked, endings.shed
+        self._recent.note(
+            (
+                sum(shed.values()),
+                sum(asked.values()),
+                shed[Lane.INTERACTIVE],
+                asked[Lane.INTERACTIVE],
+                *endings.over_target,
+            ),
+            now,
+        )
+
+    def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
+        if scope is Scope.FLEET:
+            return self._of_fleet(metric)
+        if scope is Scope.POOL:
+            pool = self._fleet.pools.get(PoolName(subject))
+            return None if pool is None else self._of_pool(metric, pool)
+        backend = self._fleet.get(BackendId(subject))
+        return None if backend is None else self._of_backend(metric, backend, now)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------------
+
+    def _of_backend(self, metric: Metric, backend: Backend, now: float) -> float | None:
+        if metric is Metric.SATURATION_RATIO:
+            return None if not backend.window else backend.in_flight / backend.window
+        if metric is Metric.CACHE_HIT_RATIO:
+            return self._hit_ratio([backend])
+        gpu = self._gpus.get(backend.id)
+        if metric in _OF_GPU:
+            if gpu is None or now > gpu.until:
+                return None
+            if metric is Metric.MEMORY_SWING_RATIO:
+                return gpu.swing
+            value: float | None = getattr(gpu.report, _OF_GPU[metric])
+            return value
+        report = backend.report
+        if report is None or not backend.is_present() or backend.report_age(now) > REPORT_SECONDS:
+            return None
+        told = {
+            Metric.KV_USAGE_RATIO: report.kv_usage,
+            Metric.ENGINE_RUNNING: report.running,
+            Metric.ENGINE_WAITING: report.waiting,
+        }.get(metric)
+        return None if told is None else float(told)
+
+    def _of_pool(self, metric: Metric, pool: Pool) -> float | None:
+        if metric is Metric.SATURATION_RATIO:
+            return _saturation([pool])
+        if metric is Metric.CACHE_HIT_RATIO:
+            return self._hit_ratio(pool.backends)
+        if metric is Metric.OPEN_RATIO:
+            return _open_ratio(pool.backends)
+        if metric is Metric.BATCH_IDLE_RATIO and (trail := self._gathering.get(pool.name)) is not None:
+            filled = _ratio(trail, 0, 1)
+            return None if filled is None else max(0.0, 1.0 - filled)
+        return None
+
+    def _of_fleet(self, metric: Metric) -> float | None:
+        if metric is Metric.SATURATION_RATIO:
+            return _saturation(list(self._fleet.pools.values()))
+        if metric is Metric.CACHE_HIT_RATIO:
+            return self._hit_ratio(list(self._fleet))
+        if metric is Metric.OPEN_RATIO:
+            return _open_ratio(list(self._fleet))
+        if metric is Metric.HOT_RATIO:
+            return _ratio(self._hot, 0, 1)
+        if metric is Metric.ABNORMAL_RATIO:
+            return _ratio(self._abnormal, 0, 1)
+        if metric is Metric.SHED_RATIO:
+            return _ratio(self._recent, 0, 1)
+        if metric is Metric.INTERACTIVE_SHED_RATIO:
+            return _ratio(self._recent, 2, 3)
+        if metric is Metric.INTERACTIVE_FIRST_BYTE_OVER_TARGET:
+            gained = self._recent.gained()
+            return None if gained is None else upper_quantile(gained[4:], _LATE_SHARE)
+        if metric is Metric.STANDING_QUEUE:
+            return float(any(share > 0.0 for share in self._admission.overload.shares().values()))
+        return None
+
+    def _hit_ratio(self, backends: list[Backend]) -> float | None:
+        hits = queries = 0.0
+        for backend in backends:
+            cache = self._caches.get(backend.id)
+            gained = None if cache is None else cache.trail.gained()
+            if gained is not None:
+                hits += gained[0]
+                queries += gained[1]
+        return hits / queries if queries else None
+
+
+_OF_GPU = {
+    Metric.GPU_TEMPERATURE_CELSIUS: "temperature_celsius",
+    Metric.GPU_MEMORY_USED_RATIO: "memory_used_ratio",
+    Metric.GPU_UTILISATION_RATIO: "utilisation_ratio",
+    Metric.MEMORY_SWING_RATIO: "",
+}
+
+
+def _ratio(trail: Trail, part: int, whole: int) -> float | None:
+    gained = trail.gained()
+    return gained[part] / gained[whole] if gained is not None and gained[whole] else None
+
+
+def _saturation(pools: list[Pool]) -> float | None:
+    capacity = sum(pool.capacity for pool in pools)
+    return sum(pool.in_flight for pool in pools) / capacity if 0.0 < capacity < inf else None
+
+
+def _open_ratio(backends: list[Backend]) -> float | None:
+    """Those on standby apart, of which nobody expects anything."""
+    active = [backend for backend in backends if Hold.STANDBY not in backend.holds]
+    return sum(backend.is_blocked for backend in active) / len(active) if active else None
