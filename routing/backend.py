@@ -59,6 +59,7 @@ class Backend(Capacity):
     __slots__ = (
         "absence",
         "absences",
+        "circuit_changes",
         "dialect",
         "flags",
         "holds",
@@ -69,6 +70,7 @@ class Backend(Capacity):
         "is_blocked",
         "is_resting",
         "models",
+        "open_models",
         "orders",
         "pool",
         "prefilling",
@@ -82,6 +84,10 @@ class Backend(Capacity):
         self.pool = plan.pool
         self.models: frozenset[str] | None = None
         """Names this engine serves; None until it has told."""
+        self.open_models: frozenset[str] = frozenset()
+        """Those of them that it gets no requests for at present, see `routing.circuits`."""
+        self.circuit_changes = 0
+        """How often one of its circuits has changed its state: a lease that was given before a circuit's last change says nothing of it."""
         self.in_flight_emergency = 0
         self.in_flight_hot = 0
         self.prefilling = 0

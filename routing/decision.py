@@ -102,6 +102,8 @@ class Lease:
     usage: tuple[int, int, int] | None = None
     produced = 0
     """Output tokens seen so far."""
+    circuit_changes = 0
+    """Of its backend, when it was given."""
     has_moved = False
     """Whether it ever gave a slot back before its end, or is about to."""
     gives_way = False

@@ -1,7 +1,7 @@
 """Every backend the gateway knows: its pool, window, models, health and requests in flight.
 
 State only; the rules are `policies.absence` (how long an unreachable backend is left alone), `policies.least_time` (in which order they are
-used) and `policies.pool_choice` (which pools take what). A `routing.group` is a pool's backends that serve one model, in order of load. Whatever an
+used) and `policies.pool_choice` (which pools take what). A `routing.group` is a pool's backends that get requests for one model, in order of load. Whatever an
 order depends on is changed here, and the groups are told in the same step.
 A backend that a new configuration no longer names is *retired*: it gets nothing new and lives on in its leases alone. Named again it starts anew.
 Bounds: one record per configured backend; one group per pool and model that a backend reports.
@@ -126,7 +126,7 @@ class Fleet:
         if found is not None:
             return found
         pool = self.pools.get(name)
-        members = () if pool is None else tuple(one for one in pool.backends if _may_serve(one, model))
+        members = () if pool is None else tuple(one for one in pool.backends if _may_get(one, model))
         if pool is None or not members:
             return None
         group = Group(pool, members)
@@ -149,6 +149,7 @@ class Fleet:
         if backend.absence is not PRESENT:
             backend.absence = after_failure(Absence(backend.absence.failures - 1), now, self.absence_rules)
             self._rest(backend, True)
+        lease.circuit_changes = backend.circuit_changes
         in_flight = backend.in_flight = backend.in_flight + 1
         window, pool, room = backend.window, backend.home, backend.room
         if room is not None:
@@ -255,6 +256,12 @@ class Fleet:
         backend.holds.discard(hold)
         self._see(backend)
 
+    def leave_out(self, backend: Backend, models: frozenset[str]) -> None:
+        """Requests for these of its models do not go there; those for the others do."""
+        if models != backend.open_models:
+            backend.open_models = models
+            self._forget_groups()
+
     def mark_unreachable(self, backend: Backend, now: float) -> None:
         backend.absences += backend.is_present()
         backend.absence = after_failure(backend.absence, now, self.absence_rules)
@@ -320,6 +327,10 @@ def _slots_used(backend: Backend) -> int:
     if backend.is_blocked:
         return 0
     return backend.in_flight if backend.window is None else min(backend.in_flight, backend.window)
+
+
+def _may_get(backend: Backend, model: str) -> bool:
+    return _may_serve(backend, model) and model not in backend.open_models
 
 
 def _may_serve(backend: Backend, model: str) -> bool:

@@ -73,6 +73,16 @@ class Forecast:
             return unknown
         return predicted_seconds(known.time, deviations, unknown, self._service_rules)
 
+    def quickest_seconds(self, pool: PoolName) -> float | None:
+        """Of the streamed answers that a pool gives, those of the business type that begins soonest; None while too little was seen."""
+        known = [
+            predicted_seconds(one.time, 0.0, inf, self._service_rules)
+            for (name, _, streamed), one in self._services.items()
+            if streamed and name == pool
+        ]
+        quickest = min(known, default=inf)
+        return None if quickest == inf else quickest
+
     def wait_seconds(self, cost_ahead: float, somebody_waits: bool, now: float) -> float | None:
         """None while the rate is not known. Where nobody waits time says nothing against the rate."""
         return predicted_wait_seconds(cost_ahead, self.drain_rate(somebody_waits, now))

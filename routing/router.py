@@ -21,12 +21,13 @@ from typing import cast
 from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
 from policies.fairness import QueueBound
-from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, QUEUE_FULL
+from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, NO_BACKEND, QUEUE_FULL
 from policies.pool_choice import PoolFacts
 from policies.retries import may_retry
 from policies.terms import Lane, Refusal, Tag, TicketId, Verdict
 from routing.admission import Admission
 from routing.backend import Backend, BackendPlan
+from routing.circuits import Circuits
 from routing.counts import Counts
 from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
 from routing.endings import Endings
@@ -64,6 +65,7 @@ class Router:
         self.samples = Samples(
             self.fleet, self.counts, self.endings, lambda: self.placement.paths, self.admission
         )
+        self.circuits = Circuits(self.fleet, self.forecast)
         self.in_flight = 0
         self.preempted = 0
         """Requests that were put back for an emergency."""
@@ -108,6 +110,7 @@ class Router:
         self.fleet.absence_rules = rules.absence
         self.engines.probe_failures = rules.probe_failures
         retired = self.fleet.configure(plans, known.values())
+        self.circuits.configure(rules.circuit, rules.outlier)
         self.placement.configure(rules.affinity, self.fleet)
         self.samples.configure(rules.primary_seconds, rules.business_seconds)
         self._line_up_anew()
@@ -158,6 +161,8 @@ class Router:
                 queue.charge(tag, now)
             return lease
         if choice is not QUEUE_FULL:
+            if choice is NO_BACKEND:
+                self.circuits.refused(model, tag)
             return choice
         wait = self.admission.predicted_wait_seconds(tag, now)
         objection = self.admission.objection(line, tag, wait, now)
@@ -190,6 +195,8 @@ class Router:
                     ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
                     self.queue.push(ticket, now)
                     continue
+            elif choice is NO_BACKEND:
+                self.circuits.refused(ticket.model, ticket.tag)
             grants.append((ticket, choice))
         return grants
 
@@ -220,8 +227,13 @@ class Router:
         self._arrived = 0
         if verdict is BACKPRESSURE:
             self.fleet.pushed_back(lease.backend, now)
+        self.circuits.ended(lease, verdict, now)
         self._step_aside(lease, now)
         lease.tried = tried
+        if isinstance(choice, Backend) and choice.is_blocked:
+            choice = (
+                QUEUE_FULL  # the circuit that this failure opened has ended the panic that let it be chosen
+            )
         if isinstance(choice, Backend):
             self._go_on(lease, choice, now)
         else:
@@ -274,6 +286,7 @@ class Router:
             elif lease.verdict is BACKPRESSURE:
                 fleet.pushed_back(backend, now)
             fleet.give_back(lease)
+            self.circuits.ended(lease, lease.verdict, now)
             # A request that was running when its backend went absent proves nothing by ending well.
             if lease.is_trial and is_good and not backend.is_present():
                 fleet.mark_reachable(backend)

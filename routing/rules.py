@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from policies.absence import AbsenceRules
+from policies.circuit import CircuitRules
 from policies.emergency import ReserveRules
 from policies.fairness import FairnessRules
+from policies.outlier import OutlierRules
 from policies.overload import OverloadRules
 from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
@@ -33,3 +35,5 @@ class Rules:
     primary_seconds: float = 60.0
     business_seconds: float = 300.0
     """Spans of the metrics in `routing.samples`."""
+    circuit: CircuitRules = field(default_factory=CircuitRules)
+    outlier: OutlierRules = field(default_factory=OutlierRules)

@@ -1,0 +1,93 @@
+"""What open circuits do to the fleet: backends held, models left out, and whom panic lets back.
+
+A backend that has nothing left to serve is held (`Hold.CIRCUIT`); one with other models that are well only leaves the groups of the open ones. Where too many of those that could serve a model are open,
+`policies.circuit.let_back` says how many are used all the same: those with the lowest share of failed calls, each with `Limiter.PANIC` where nothing else runs on it. Backends that rest, and those that
+a rule, an operator or a standby pool holds, are neither counted nor touched.
+State: which pools panic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from policies.circuit import CircuitRules, let_back
+from policies.terms import PoolName
+from routing.backend import Backend, Hold, Limiter
+from routing.circuit import Watch
+from routing.fleet import Fleet
+
+_OWN_HOLD = frozenset({Hold.CIRCUIT})
+
+
+class CircuitEffects:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.panics: set[PoolName] = set()
+
+    def apply(
+        self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules, now: float
+    ) -> None:
+        """To be called when a circuit of this pool has changed, and every so often while one is open."""
+        pool = self._fleet.pools.get(name)
+        members = [] if pool is None else [watches[one] for one in pool.backends if one in watches]
+        opened = {watch: watch.open_models() for watch in members}
+        back = self._let_back(members, opened, rules, now) if any(opened.values()) else {}
+        if back:
+            self.panics.add(name)
+        else:
+            self.panics.discard(name)
+        for watch, models in opened.items():
+            self._set(watch, models, back.get(watch, set()), rules)
+
+    def clear(self, watch: Watch) -> None:
+        self._set(watch, frozenset(), set(), CircuitRules())
+        for limiter in (Limiter.SLOW_START, Limiter.OUTLIER):
+            self._fleet.use_share(watch.backend, limiter, 1.0)
+
+    def _set(self, watch: Watch, models: frozenset[str], back: set[str], rules: CircuitRules) -> None:
+        fleet, backend = self._fleet, watch.backend
+        is_open = watch.is_open(models)
+        # The share goes before the hold: for a moment without both it would be sent a whole window.
+        fleet.use_share(backend, Limiter.PANIC, rules.panic_window_share if is_open and back else 1.0)
+        if is_open and not back:
+            fleet.hold(backend, Hold.CIRCUIT)
+            fleet.leave_out(backend, frozenset())
+        else:
+            fleet.leave_out(backend, models - back - {""})
+            fleet.release(backend, Hold.CIRCUIT)
+
+    def _let_back(
+        self,
+        members: Iterable[Watch],
+        opened: Mapping[Watch, frozenset[str]],
+        rules: CircuitRules,
+        now: float,
+    ) -> dict[Watch, set[str]]:
+        """For which of its models each is used all the same."""
+        back: dict[Watch, set[str]] = {}
+        usable = [one for one in members if not one.backend.is_resting and one.backend.holds <= _OWN_HOLD]
+        for model in {"", *(model for models in opened.values() for model in models)}:
+            serving = [one for one in usable if not model or _serves(one.backend, model)]
+            left_out = [
+                one for one in serving if one.is_open(opened[one]) or (model and model in opened[one])
+            ]
+            count = let_back(len(left_out), len(serving), rules)
+            if count:
+                left_out.sort(key=lambda one: _failed_share(one, rules, now))
+                for watch in left_out[:count]:
+                    back.setdefault(watch, set()).add(model)
+        return back
+
+
+def _serves(backend: Backend, model: str) -> bool:
+    return backend.models is None or model in backend.models
+
+
+def _failed_share(watch: Watch, rules: CircuitRules, now: float) -> float:
+    """The worst of its open circuits'."""
+    shares = [0.0]
+    for circuit in watch.circuits.values():
+        if not circuit.is_closed:
+            circuit.recent(rules.slow_seconds, now)
+            shares.append(circuit.failed_share)
+    return max(shares)
