@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gateway.alert_settings import AlertSettings
 from gateway.bounded import bounded
+from gateway.breaker_settings import BreakerSettings
+from gateway.degradation_settings import DegradationSettings, RuleSettings
+from gateway.gpu_settings import GpuSettings
+from gateway.monitoring_settings import MonitoringSettings
 from gateway.session_settings import SessionSettings
-from policies.pool_choice import PoolRole
+from policies.pool_choice import PoolRole, PoolTag
 from policies.terms import Lane
 
 
@@ -219,6 +224,11 @@ class BackendSettings:
     """Sent as `Authorization: Bearer`, in place of what the client sent."""
     ca_file: str = ""
     """PEM file that verifies this backend's certificate, in place of the system's authorities."""
+    gpus: int = bounded(1, 1, 10_000)
+    """That it runs on."""
+    price_per_hour: float | None = bounded(None, 0, 1e9)
+    """Of the whole backend, in any currency."""
+    gpu: GpuSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +284,8 @@ class PoolSettings:
     engine_priority: bool = False
     """Whether these engines schedule by priority, so that a request's lane is to be written into its body."""
     prompt_tokens: PromptTokensSettings = field(default_factory=PromptTokensSettings)
+    tags: tuple[PoolTag, ...] = ()
+    """What degradation rules may do with it: `fallback` is preferred, `standby` is used only when they ask for it."""
     backends: tuple[BackendSettings, ...] = ()
 
 
@@ -365,6 +377,11 @@ class Settings:
     shedding: SheddingSettings = field(default_factory=SheddingSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    degradation: DegradationSettings = field(default_factory=DegradationSettings)
+    rules: tuple[RuleSettings, ...] = ()
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     log: LogSettings = field(default_factory=LogSettings)
     business_types: tuple[BusinessTypeSettings, ...] = ()
     classifier: ClassifierSettings = field(default_factory=ClassifierSettings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from math import inf
+from math import ceil, inf
 from types import TracebackType
 
 from gateway.errors import Refused
@@ -29,6 +29,8 @@ _MESSAGES = {
     Refusal.OVERLOADED: "The fleet cannot answer this request in time",
     Refusal.STANDING_QUEUE: "More is asked for than the fleet can serve, and most of it by requests like this one",
     Refusal.COLD_PATH_CLOSED: "Only requests whose prompt is likely to be cached are taken at the moment",
+    Refusal.LANE_REFUSED: "Requests of this priority are not taken at the moment",
+    Refusal.RATE_LIMITED: "More requests come than are let in at the moment",
     Refusal.DEADLINE: "The request's time was over before a slot was free",
 }
 _BY_DRAIN_RATE = frozenset(
@@ -42,7 +44,7 @@ _BY_DRAIN_RATE = frozenset(
     }
 )
 
-SHORT = _BY_DRAIN_RATE | {Refusal.NO_BACKEND}
+SHORT = _BY_DRAIN_RATE | {Refusal.NO_BACKEND, Refusal.LANE_REFUSED, Refusal.RATE_LIMITED}
 """Refusals for want of capacity."""
 
 Grant = Lease | Refusal
@@ -116,7 +118,11 @@ class Turnstile:
     def _refused(self, reason: Refusal, model: str, lane: Lane) -> Refused:
         if reason in SHORT:
             self.router.endings.shed[lane] += 1
-        wait = self.router.retry_after_seconds(lane, self._loop.time()) if reason in _BY_DRAIN_RATE else None
+        now, wait = self._loop.time(), None
+        if reason in _BY_DRAIN_RATE:
+            wait = self.router.admission.retry_after_seconds(lane, now)
+        elif reason is Refusal.RATE_LIMITED:
+            wait = max(1, ceil(self.router.entrance.wait_seconds(now)))
         return refused(reason, model, wait)
 
     def move(self, lease: Lease, verdict: Verdict, first_byte_sent: bool, repeatable: bool) -> bool:

@@ -36,6 +36,14 @@ class PoolRole(StrEnum):
     LOW_LATENCY = "low-latency"
 
 
+class PoolTag(StrEnum):
+    """What degradation rules may use a pool for, see `policies.degradation_actions`."""
+
+    FALLBACK = "fallback"
+    STANDBY = "standby"
+    """Used only while a rule activates it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolChoiceRules:
     spill: bool = True

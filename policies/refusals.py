@@ -2,7 +2,7 @@
 
 Decides: the HTTP status, the OpenAI error type and whether a client may try again, for every member of `Refusal`.
 400/404/405/409/413/414/431 are the client's to mend; 401 is a key that is missing or wrong, 403 one that gives no right to this; 408 is a request that
-never came in full; 429 is a client that has had its share; 502 is a backend that failed this request; 503 is a fleet that is short, broken or
+never came in full; 429 is a client that has had its share, or more requests than a degradation rule lets in; 502 is a backend that failed this request; 503 is a fleet that is short, broken or
 leaving; 504 is an admitted request that ran out of time.
 
 `retry_after_seconds` is a constant per reason: what is said as long as no drain rate is measured.
@@ -31,6 +31,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.BODY_TOO_LARGE: 413,
     Refusal.TARGET_TOO_LONG: 414,
     Refusal.OVER_SHARE: 429,
+    Refusal.RATE_LIMITED: 429,
     Refusal.HEAD_TOO_LARGE: 431,
     Refusal.INTERNAL: 500,
     Refusal.BACKEND_UNREACHABLE: 502,
@@ -42,6 +43,7 @@ STATUS_OF: dict[Refusal, int] = {
     Refusal.OVERLOADED: 503,
     Refusal.STANDING_QUEUE: 503,
     Refusal.COLD_PATH_CLOSED: 503,
+    Refusal.LANE_REFUSED: 503,
     Refusal.SESSION_STORE_UNAVAILABLE: 503,
     Refusal.SHUTTING_DOWN: 503,
     Refusal.QUEUE_TIMEOUT: 504,
@@ -61,6 +63,8 @@ _RETRY_AFTER_SECONDS: dict[Refusal, int] = {
     Refusal.OVERLOADED: 1,
     Refusal.STANDING_QUEUE: 1,
     Refusal.COLD_PATH_CLOSED: 5,
+    Refusal.LANE_REFUSED: 5,
+    Refusal.RATE_LIMITED: 1,
     Refusal.SESSION_STORE_UNAVAILABLE: 1,
     Refusal.QUEUE_TIMEOUT: 1,
     Refusal.SHUTTING_DOWN: 1,

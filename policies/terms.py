@@ -70,6 +70,8 @@ class Refusal(StrEnum):
     OVERLOADED = "overloaded"
     STANDING_QUEUE = "standing_queue"
     COLD_PATH_CLOSED = "cold_path_closed"
+    LANE_REFUSED = "lane_refused"
+    RATE_LIMITED = "rate_limited"
     OVER_SHARE = "over_share"
     SHUTTING_DOWN = "shutting_down"
     INTERNAL = "internal_error"

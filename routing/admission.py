@@ -80,6 +80,12 @@ class Admission:
             return None
         return victim
 
+    def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
+        """When a client that is refused now would be served, from the measured drain rate; None while there is none."""
+        queue, forecast = self._queue, self._forecast
+        wait = forecast.wait_seconds(queue.cost_waiting(lane), queue.waiting > 0, now)
+        return None if wait is None or wait == inf else forecast.retry_after(wait, 0.0)
+
     def given_up_at(self, ticket: Ticket) -> float:
         """When it is too late for a waiting request even if it were served at once; infinite where that is no reason."""
         shedding = self.shedding

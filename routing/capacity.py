@@ -140,6 +140,11 @@ class Capacity:
         self.room = room_of(plan.tokens, self.kv_tokens, self.room)
 
     @property
+    def has_size(self) -> bool:
+        """Whether there is anything to take a share of."""
+        return self.whole_window is not None or self._max_num_seqs is not None
+
+    @property
     def slowdown(self) -> float:
         """Times that it counts as slower than its like, where a share of it is to be used and it has no window."""
         return 1.0 / self.share if self.window is None else 1.0

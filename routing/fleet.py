@@ -18,7 +18,7 @@ from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
 from policies.dialects import EngineReport
 from policies.gathering import GatheringRules
 from policies.members import EMERGENCY, HOT
-from policies.pool_choice import PoolFacts
+from policies.pool_choice import PoolFacts, PoolTag
 from policies.terms import BackendId, PoolName
 from routing.backend import Backend, BackendPlan, Hold, Limiter
 from routing.group import Group
@@ -37,6 +37,7 @@ class PoolPlan:
     facts: PoolFacts
     gathering: GatheringRules | None = None
     engine_priority: bool = False
+    tags: frozenset[PoolTag] = frozenset()
 
 
 class Fleet:
@@ -71,8 +72,11 @@ class Fleet:
         self._backends, self.pools = {}, {}
         for plan in pools:
             pool = self.pools[plan.facts.name] = known.get(plan.facts.name) or Pool(plan.facts.name)
-            pool.gathering, pool.engine_priority = plan.gathering, plan.engine_priority
-            pool.role = plan.facts.role
+            # Who gathers one by one at present goes on so, until its rule is looked at again.
+            is_serial = pool.gathering is None and pool.planned_gathering is not None
+            pool.planned_gathering, pool.engine_priority = plan.gathering, plan.engine_priority
+            pool.gathering = None if is_serial else plan.gathering
+            pool.role, pool.tags = plan.facts.role, plan.tags
         for backend_plan in wanted.values():
             name = backend_plan.pool
             if name not in self.pools:
@@ -214,6 +218,13 @@ class Fleet:
             backend.home.in_flight_hot += by
 
     # --- windows --------------------------------------------------------------------------------------------------------------
+
+    def gather(self, pool: Pool, wanted: bool) -> None:
+        """As configured, or not at all."""
+        gathering = pool.planned_gathering if wanted else None
+        if gathering is not pool.gathering:
+            pool.gathering = gathering
+            self.gathers = any(one.gathering is not None for one in self.pools.values())
 
     def served(self, lease: Lease, now: float) -> None:
         """A request ended well, and its slot is still counted."""

@@ -119,6 +119,11 @@ class Lengths:
         histogram = self._of(self._models.get(model), business).histogram
         return expected_beyond(histogram, produced_tokens, max_tokens, self._output_rules)
 
+    def learnt_p90(self, model: str, business: str) -> float | None:
+        """Tokens of an answer that nine of ten do not exceed; None where too little was seen."""
+        outputs = self._of(self._models.get(model), business)
+        return None if outputs is self._start else outputs.expected(None)[1]
+
     def learned(
         self, model: str, business: str, size: TextSize, prompt_tokens: int, completion_tokens: int
     ) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policies.gathering import GatheringRules
-from policies.pool_choice import PoolRole
+from policies.pool_choice import PoolRole, PoolTag
 from policies.terms import PoolName
 
 if TYPE_CHECKING:
@@ -29,15 +29,21 @@ class Pool:
         "max_tokens",
         "name",
         "open_below",
+        "planned_gathering",
         "reserved",
         "reserved_hot",
         "role",
+        "tags",
         "usable",
     )
 
     def __init__(self, name: PoolName) -> None:
         self.name = name
+        self.planned_gathering: GatheringRules | None = None
+        """As configured."""
         self.gathering: GatheringRules | None = None
+        """In use: None while a degradation rule has its requests go one by one."""
+        self.tags: frozenset[PoolTag] = frozenset()
         self.engine_priority = False
         self.role = PoolRole.HIGH_BATCH
         self.backends: list[Backend] = []

@@ -21,17 +21,21 @@ from typing import cast
 from policies.absence import PRESENT
 from policies.cost import OUTPUT_WEIGHT
 from policies.fairness import QueueBound
-from policies.members import BACKPRESSURE, BATCH, COLD, EMERGENCY, GOOD, NO_BACKEND, QUEUE_FULL
+from policies.members import BACKPRESSURE, BATCH, EMERGENCY, GOOD, NO_BACKEND, QUEUE_FULL
 from policies.pool_choice import PoolFacts
 from policies.retries import may_retry
-from policies.terms import Lane, Refusal, Tag, TicketId, Verdict
+from policies.terms import Refusal, Tag, TicketId, Verdict
 from routing.admission import Admission
 from routing.backend import Backend, BackendPlan
 from routing.circuits import Circuits
+from routing.clamps import Clamps
 from routing.counts import Counts
 from routing.decision import NO_INTENT, Decision, Intent, Lease, Line, Ticket
+from routing.degradation import Degradation
 from routing.endings import Endings
+from routing.enforcement import Enforcement
 from routing.engines import Engines
+from routing.entrance import Entrance
 from routing.fair_queue import FairQueue
 from routing.fleet import Fleet, PoolPlan
 from routing.forecast import Forecast
@@ -39,7 +43,7 @@ from routing.placement import Placement
 from routing.preemption import Preemption
 from routing.rules import Rules
 from routing.samples import Samples
-from routing.second_tries import SecondTries
+from routing.second_tries import NO_SECOND_TRIES, SecondTries
 from routing.slots import Slots
 from routing.tagger import Tagger
 
@@ -66,12 +70,21 @@ class Router:
             self.fleet, self.counts, self.endings, lambda: self.placement.paths, self.admission
         )
         self.circuits = Circuits(self.fleet, self.forecast)
+        self.entrance = Entrance()
+        self.clamps = Clamps(self.tagger.lengths)
+        self.degradation = Degradation(
+            self.fleet,
+            self.samples,
+            lambda: self.forecast.served_per_second,
+            Enforcement(
+                self.fleet, self.tagger, self.slots.reserve, self.entrance, self.clamps, self._line_up_anew
+            ),
+        )
         self.in_flight = 0
         self.preempted = 0
         """Requests that were put back for an emergency."""
         self._second_tries = SecondTries()
         self._arrived = 0
-        self._is_cold_closed = False
         self._ticket_ids = cast(Iterator[TicketId], count(1))
         self._evicted: list[tuple[Ticket, Grant]] = []
 
@@ -101,7 +114,7 @@ class Router:
         for plan in plans:
             known.setdefault(plan.pool, PoolPlan(PoolFacts(plan.pool)))
         self.rules = rules
-        self._is_cold_closed = not rules.affinity.paths.cold_open
+        self.entrance.configure(rules.affinity.paths.cold_open)
         self.queue.configure(rules.fairness)
         self.tagger.configure([pool.facts for pool in known.values()], rules.tagger)
         self.slots.configure(rules.reserve, rules.tagger.pool_choice, rules.shedding)
@@ -113,6 +126,7 @@ class Router:
         self.circuits.configure(rules.circuit, rules.outlier)
         self.placement.configure(rules.affinity, self.fleet)
         self.samples.configure(rules.primary_seconds, rules.business_seconds)
+        self.degradation.configure(rules.degradation)
         self._line_up_anew()
         return retired
 
@@ -141,8 +155,8 @@ class Router:
             if fleet.pools:
                 return Refusal.NO_POOL
             return Refusal.UNKNOWN_MODEL if model else Refusal.NO_BACKEND
-        if self._is_cold_closed and tag.path is COLD and tag.lane is not EMERGENCY:
-            return Refusal.COLD_PATH_CLOSED
+        if not self.entrance.is_open and (closed := self.entrance.objection(tag, now)) is not None:
+            return closed
         line = Line(model, tag.pools, tag.backend, tag.path)
         # Who comes while others wait for the same slots waits behind them, even if one was freed since the last pump.
         if tag.lane is EMERGENCY:
@@ -167,7 +181,7 @@ class Router:
         wait = self.admission.predicted_wait_seconds(tag, now)
         objection = self.admission.objection(line, tag, wait, now)
         if objection is not None:
-            if not intent.relegate:
+            if not intent.relegate or self.entrance.refuses(BATCH):
                 return objection
             tag, wait = self._relegated(tag), None
         bound = queue.bound_hit(tag)
@@ -221,6 +235,8 @@ class Router:
         if not isinstance(choice, Backend) and choice is not QUEUE_FULL:
             return False
         budget = self.rules.retry_budget
+        if self.degradation.effects.has_no_retries:
+            budget = NO_SECOND_TRIES
         if not self._second_tries.afford(lease, self._arrived, self.in_flight, now, budget):
             self.counts.retries_over_budget += 1
             return False
@@ -314,11 +330,6 @@ class Router:
     def unreachable(self, backend: Backend, now: float) -> None:
         """A connection to this backend could not be made."""
         self.fleet.mark_unreachable(backend, now)
-
-    def retry_after_seconds(self, lane: Lane, now: float) -> int | None:
-        """When a client that is refused now would be served, from the measured drain rate; None while there is none."""
-        wait = self.forecast.wait_seconds(self.queue.cost_waiting(lane), self.queue.waiting > 0, now)
-        return None if wait is None or wait == inf else self.forecast.retry_after(wait, 0.0)
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from policies.preemption import PreemptionRules
 from policies.retries import RetryRules
 from policies.retry_budget import RetryBudgetRules
 from policies.shedding import SheddingRules
+from routing.degradation import DegradationRules
 from routing.placement import AffinityRules
 from routing.tagger import TaggerRules
 
@@ -37,3 +38,4 @@ class Rules:
     """Spans of the metrics in `routing.samples`."""
     circuit: CircuitRules = field(default_factory=CircuitRules)
     outlier: OutlierRules = field(default_factory=OutlierRules)
+    degradation: DegradationRules = field(default_factory=DegradationRules)

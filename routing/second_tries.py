@@ -6,6 +6,9 @@ from policies.retry_budget import NO_RETRIES, RetryBudgetRules, after_retry
 from policies.terms import Lane
 from routing.decision import Lease
 
+NO_SECOND_TRIES = RetryBudgetRules(share=0.0, floor=0.0)
+"""But for those that emergencies always have."""
+
 
 class SecondTries:
     def __init__(self) -> None:

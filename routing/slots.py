@@ -1,6 +1,6 @@
 """Which slot goes to whom: the choice for one request (`choose`), and what all who wait may have now (`granted`).
 
-Rules: `routing.pool_order` (which pool is tried first), `routing.placement` (which backend of it), `policies.path_split` (hot and cold), `policies.emergency` (what the reserve leaves for whom), `policies.gathering` (throughput
+Rules: `routing.pool_order` (which pool is tried first), `routing.placement` (which backend of it), `policies.path_split` (hot and cold), `routing.reserve` (what is left for whom), `policies.gathering` (throughput
 requests that go together), `policies.shedding` (who is given up), `routing.idle_order` (the best backend of a pool).
 State: when to look again (`look_at`). `granted` looks at the heads of lines only.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from math import inf
 
-from policies.emergency import ReserveRules, kept_slots
+from policies.emergency import ReserveRules
 from policies.gathering import group_size, hold_seconds
 from policies.members import BATCH, EMERGENCY, INTERACTIVE, QUEUE_FULL, STANDARD
 from policies.path_split import has_time_to_spare
@@ -28,6 +28,7 @@ from routing.placement import Placement
 from routing.pool import Pool
 from routing.pool_order import PoolOrder
 from routing.rates import ArrivalRate
+from routing.reserve import Reserve
 from routing.token_choice import TokenChoice
 from routing.ways import Places, Ways
 
@@ -54,7 +55,7 @@ class Slots:
         self._ways = Ways(fleet, queue)
         self._forecast = forecast
         self._counts = counts
-        self._reserve = ReserveRules()
+        self.reserve = Reserve(fleet, queue, forecast)
         self._pool_choice = PoolChoiceRules()
         self._shedding = SheddingRules()
         self._throughput_arrivals = ArrivalRate()
@@ -66,7 +67,8 @@ class Slots:
         self.look_at = inf
 
     def configure(self, reserve: ReserveRules, pool_choice: PoolChoiceRules, shedding: SheddingRules) -> None:
-        self._reserve, self._pool_choice, self._shedding = reserve, pool_choice, shedding
+        self._pool_choice, self._shedding = pool_choice, shedding
+        self.reserve.configure(reserve)
         self.order.configure(pool_choice)
 
     # --- one request ----------------------------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class Slots:
         for place, group in enumerate(groups):
             if (
                 group is None
-                or not self._has_slot(group.pool, tag)
+                or not self.reserve.has_slot(group.pool, tag)
                 or (place and not self.order.may_enter(place, groups, realtime))
                 or (others_wait and not self._is_too_late_for_the_first(line, group.pool, now))
                 # `granted` says when:
@@ -176,35 +178,6 @@ class Slots:
             return None
         return pinned if pinned.window is None or pinned.in_flight < pinned.window else None
 
-    def _has_slot(self, pool: Pool, tag: Tag) -> bool:
-        """Whether the pool as a whole has one that this request may take."""
-        below, short_below, emergency_below = pool.open_below or self._open_below(pool)
-        in_flight = pool.in_flight
-        if in_flight < below:
-            return True
-        if tag.lane is EMERGENCY:
-            return in_flight < emergency_below
-        if in_flight >= short_below:
-            return False
-        seconds = self._forecast.service_seconds(pool.name, tag, 1.0, inf)
-        return seconds <= self._reserve.lending_seconds
-
-    def _has_slot_for_any(self, pool: Pool) -> bool:
-        """Whether it has one for anybody of those who wait."""
-        _, short_below, emergency_below = pool.open_below or self._open_below(pool)
-        if pool.in_flight < short_below:
-            return True
-        return pool.in_flight < emergency_below and self._queue.waiting_in_lane(EMERGENCY) > 0
-
-    def _open_below(self, pool: Pool) -> tuple[float, float, float]:
-        """What the reserve leaves to whom; worked out once for each change."""
-        capacity = pool.capacity
-        from_long, from_short = 0, 0
-        if capacity < inf:
-            from_long, from_short = kept_slots(int(capacity), pool.in_flight_emergency, self._reserve)
-        pool.open_below = capacity - from_long, capacity - from_short, capacity
-        return pool.open_below
-
     def _is_too_late_for_the_first(self, line: Line, pool: Pool, now: float) -> bool:
         first = self._queue.head((line, line.on_other_path()), now)
         if first is None or first.lease is not None:
@@ -227,7 +200,7 @@ class Slots:
         for pool in self._fleet.pools.values():
             if keeps:
                 self.tokens.ask_anew(pool.name)
-            if self._has_slot_for_any(pool) and (places := self._open_to(pool)):
+            if self.reserve.has_slot_for_any(pool) and (places := self._open_to(pool)):
                 yield from self._of_pool(pool, places, now)
 
     def _without_backend(self, line: Line, now: float) -> Iterator[tuple[Ticket, Choice]]:
@@ -258,7 +231,7 @@ class Slots:
             moved = ticket.lease
             tried = moved.tried if moved is not None else ()
             backend = None
-            has_slot = self._has_slot(pool, tag)
+            has_slot = self.reserve.has_slot(pool, tag)
             if has_slot and group is not None and (place == 0 or self._may_enter(place, groups, tag)):
                 backend = self._free(group, line, tag, tried, now)
                 if backend is None and pool.name == self._home(line):
@@ -302,7 +275,7 @@ class Slots:
                 if place and moved is None:
                     self.order.count_spill(groups, place)
                 yield ticket, backend
-            if not self._has_slot_for_any(pool):
+            if not self.reserve.has_slot_for_any(pool):
                 return
 
     def _may_enter(self, place: int, groups: Sequence[Group | None], tag: Tag) -> bool:
@@ -362,7 +335,7 @@ class Slots:
         )
         for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
             ticket = queue.head((line,), now, _THROUGHPUT)
-            if ticket is None or ticket.lease is not None or not self._has_slot(pool, ticket.tag):
+            if ticket is None or ticket.lease is not None or not self.reserve.has_slot(pool, ticket.tag):
                 break
             if not self.tokens.fits(backend, ticket.tag):
                 break

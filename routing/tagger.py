@@ -43,6 +43,8 @@ class Tagger:
         self._pools: Sequence[PoolFacts] = ()
         self._has_bounds = False
         self._orders: dict[tuple[tuple[PoolName, ...], bool], tuple[PoolName, ...]] = {}
+        self._preferred: frozenset[PoolName] = frozenset()
+        """Pools that come before the others of any order."""
         self.rules = rules
 
     def configure(self, pools: Sequence[PoolFacts], rules: TaggerRules) -> None:
@@ -51,6 +53,14 @@ class Tagger:
         self._pools = pools
         self._has_bounds = any(pool.min_prompt_tokens > 0 or pool.max_prompt_tokens < inf for pool in pools)
         self._orders.clear()
+
+    def prefer(self, pools: frozenset[PoolName]) -> bool:
+        """Whether that changed anything."""
+        if pools == self._preferred:
+            return False
+        self._preferred = pools
+        self._orders.clear()
+        return True
 
     def tag(self, model: str, intent: Intent, now: float, served_per_second: float) -> Tag:
         """`pools` is empty where no pool takes such a request."""
@@ -123,11 +133,15 @@ class Tagger:
         self, named: tuple[PoolName, ...], prompt_tokens: float, realtime: bool, is_known: bool
     ) -> tuple[PoolName, ...]:
         if self._has_bounds and is_known:
-            return preference(self._pools, named, prompt_tokens, realtime)
+            return self._preferred_first(preference(self._pools, named, prompt_tokens, realtime))
         order = self._orders.get((named, realtime))
         if order is None:
             unbounded = [pool._replace(min_prompt_tokens=0.0, max_prompt_tokens=inf) for pool in self._pools]
-            order = preference(unbounded, named, 0.0, realtime)
+            order = self._preferred_first(preference(unbounded, named, 0.0, realtime))
             if len(self._orders) < MAX_ORDERS:
                 self._orders[named, realtime] = order
         return order
+
+    def _preferred_first(self, order: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
+        preferred = self._preferred
+        return tuple(sorted(order, key=lambda name: name not in preferred)) if preferred else order

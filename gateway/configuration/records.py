@@ -19,17 +19,11 @@ from gateway.configuration.faults import Fault
 from gateway.configuration.reading import Reading
 from gateway.configuration.rules import AT_LEAST_ONE
 from gateway.configuration.scalars import WrongValue, as_value, expand, is_null, suggestion
-from gateway.settings import Settings
 
 _KEY_LIKE = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 BROKEN: Final = object()
 """Stands for a value that has a fault."""
-
-NOT_YET: Final[Mapping[tuple[type[Any], str], str]] = {
-    (Settings, "rules"): "degradation rules",
-}
-"""Keys that the configuration's shape reserves for what later versions do."""
 
 
 class Reader:
@@ -150,8 +144,6 @@ def _is_required(kind: type[Any], field: Field[Any]) -> bool:
 
 
 def _unknown(kind: type[Any], name: str) -> str:
-    if feature := NOT_YET.get((kind, name)):
-        return f"is not supported yet: this version has no {feature}; remove the key"
     return f"is an unknown key{suggestion(name, list(_hints(kind)))}; allowed: {_known(kind)}"
 
 

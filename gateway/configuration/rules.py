@@ -1,6 +1,6 @@
 """What values have to satisfy beyond their type: ranges here, the rest by subject.
 
-`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`. All work on readings, one
+`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`, `degradation_faults`. All work on readings, one
 per record, so that a file with a fault in one place still has all its other faults named, and so that the same rules hold for
 records that did not come from a file.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from gateway.configuration.degradation_faults import degradation_faults
 from gateway.configuration.demand import demand_faults
 from gateway.configuration.fleet import fleet_faults
 from gateway.configuration.reading import Faults, Reading
 from gateway.configuration.session_rules import session_faults
 from gateway.configuration.spelling import spelling_faults
+from gateway.degradation_settings import RuleSettings
 from gateway.settings import (
     BatchingSettings,
     PoolSettings,
@@ -23,7 +25,7 @@ from gateway.settings import (
     WindowSettings,
 )
 
-AT_LEAST_ONE = frozenset({(Settings, "pools"), (PoolSettings, "backends")})
+AT_LEAST_ONE = frozenset({(Settings, "pools"), (PoolSettings, "backends"), (RuleSettings, "actions")})
 """Lists that must hold something; a file has to give them although one has a default."""
 
 _SPANS = (WindowSettings, BatchingSettings, PromptTokensSettings)
@@ -44,6 +46,7 @@ def broken_rules(readings: Sequence[Reading]) -> Faults:
     yield from fleet_faults(readings)
     yield from demand_faults(readings)
     yield from session_faults(readings)
+    yield from degradation_faults(readings)
 
 
 def _ranges(reading: Reading) -> Faults:

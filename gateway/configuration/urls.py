@@ -28,6 +28,14 @@ def url_fault(url: str) -> str | None:
     return f"{what}; {ALLOWED}" if what else None
 
 
+def web_url_fault(url: str) -> str | None:
+    """What is wrong with an address that the gateway itself calls, or None: http or https, without a user's name or a fragment; a query is allowed."""
+    what = _wrong(url.partition("?")[0])
+    if what is None and not url.lower().startswith(("http://", "https://")):
+        what = "is no web address"
+    return f"{what}; allowed: http://HOST[:PORT][/PATH], https://HOST[:PORT][/PATH]" if what else None
+
+
 def host_fault(host: str) -> str | None:
     """What is wrong with an address to listen on (an IP address without brackets, or a host name), or None."""
     if _is_ip(host) or _is_host_name(host):

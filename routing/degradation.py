@@ -1,0 +1,303 @@
+"""All degradation rules at work: each rule for each of its subjects, what they do together, and what operators have forced.
+
+At each beat every rule reads its metric for every subject and goes on as `policies.degradation` says; then what holds is combined
+(`policies.degradation_actions`) and enforced (`routing.enforcement`). A change of state is a `RuleEvent`.
+A force beats the metric until it expires; underneath the metric is followed all the same, so that then its own state holds. Levels of the ladder are rules too:
+one that is forced on is the level, whatever the metrics say, one that is forced off is not reached (`policies.ladder`).
+A value of a scope is its own (`policies.metric_catalogue`), or put together from its backends that have one and are not on standby.
+A reading is another sample where it differs from the one before. Limit: two samples of exactly the same value are one.
+State: one record per rule and subject that the configuration makes. A rule that changes, or goes, ends where it stands; one that stays the same goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from policies.degradation import IDLE, Aggregate, Rule, State, aggregated, scope_of_while, step
+from policies.degradation_actions import (
+    NO_EFFECTS,
+    Asked,
+    Effects,
+    LimitRate,
+    PreferFallback,
+    combined,
+    wording,
+)
+from policies.ladder import pinned
+from policies.metric_catalogue import Metric, Scope
+from policies.pool_choice import PoolTag
+from policies.rule_events import RuleCause, RuleEvent
+from policies.terms import BackendId, PoolName
+from routing.backend import Backend
+from routing.enforcement import is_standby
+from routing.fleet import Fleet
+from routing.ladder import Ladder, ladder_rules, level_of
+from routing.rule_forces import Audited, Force, RuleForces
+
+
+class Values(Protocol):
+    def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
+        """None where it is not known, or too old to say anything."""
+        ...
+
+
+class NoSamples:
+    """Where nothing is measured."""
+
+    def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DegradationRules:
+    """`time_scale` is the ladder's; that of the rules is in them."""
+
+    rules: tuple[Rule, ...] = ()
+    has_ladder: bool = False
+    time_scale: float = 1.0
+
+
+class Instance:
+    """One rule for one subject."""
+
+    __slots__ = (
+        "is_active",
+        "level",
+        "rule",
+        "served_per_second",
+        "since",
+        "state",
+        "subject",
+        "value",
+        "was_forced",
+        "was_known",
+        "while_value",
+    )
+
+    def __init__(self, rule: Rule, subject: str) -> None:
+        self.rule = rule
+        self.subject = subject
+        self.level = level_of(rule)
+        self.state: State = IDLE
+        self.value: float | None = None
+        """The last one that was known."""
+        self.while_value: float | None = None
+        self.was_known = False
+        """Whether its metric ever was, `only_while`'s included."""
+        self.is_active = False
+        """Whether it acts: by its metric, or forced."""
+        self.since = 0.0
+        """When that changed last."""
+        self.was_forced = False
+        self.served_per_second = 0.0
+        """When it took hold."""
+
+
+class Degradation:
+    def __init__(
+        self,
+        fleet: Fleet,
+        values: Values,
+        served_per_second: Callable[[], float],
+        enforce: Callable[[Effects], None],
+    ) -> None:
+        self.values = values
+        self.effects = NO_EFFECTS
+        self.rules: dict[str, Rule] = {}
+        self.transitions: Counter[tuple[str, bool]] = Counter()
+        """By rule, and whether it took hold or let go."""
+        self.known: set[str] = set()
+        """Rules whose metric was known for some subject at the last beat."""
+        self.ladder = Ladder()
+        self._fleet = fleet
+        self._served_per_second = served_per_second
+        self._enforce = enforce
+        self._forces = RuleForces()
+        self._has_ladder = False
+        self._instances: dict[tuple[str, str], Instance] = {}
+        self._events: list[RuleEvent] = []
+        """Not told yet."""
+        self._now = 0.0
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self._instances.values())
+
+    @property
+    def trail(self) -> list[Audited]:
+        return list(self._forces.trail)
+
+    def instances(self, rule: str) -> list[Instance]:
+        return [one for one in self._instances.values() if one.rule.name == rule]
+
+    def force_of(self, instance: Instance) -> Force | None:
+        return self._forces.of(instance.rule.name, instance.subject)
+
+    def configure(self, plan: DegradationRules) -> None:
+        """For the fleet as it is configured now. What ends by it is told at the next beat."""
+        levels = ladder_rules() if plan.has_ladder else ()
+        self.rules = {rule.name: rule for rule in (*plan.rules, *levels)}
+        self.ladder.time_scale = plan.time_scale
+        self._has_ladder = plan.has_ladder
+        if not plan.has_ladder:
+            self.ladder.reset()
+        before, self._instances = self._instances, {}
+        for rule in self.rules.values():
+            for subject in self._subjects(rule.scope):
+                known = before.get((rule.name, subject))
+                kept = known is not None and known.rule == rule
+                self._instances[rule.name, subject] = known if kept and known else Instance(rule, subject)
+        self._forces.keep_only(self.rules, self._instances, self._now)
+        for key, old in before.items():
+            if old.is_active and self._instances.get(key) is not old:
+                self._changed(old, False, RuleCause.OPERATOR)
+        self.known &= self.rules.keys()
+        self._settle()
+
+    def beat(self, now: float) -> list[RuleEvent]:
+        """Reads all metrics once; what has changed since the last beat."""
+        self._now = now
+        self._forces.expire(now)
+        self.known.clear()
+        for instance in self._instances.values():
+            self._read(instance, now)
+        if self._has_ladder:
+            count = sum(1 for _ in self._fleet)
+            self.ladder.beat(self._value_of_fleet, count, now)
+        self._settle()
+        events, self._events = self._events, []
+        return events
+
+    def force(
+        self, rule: str, subject: str | None, is_on: bool, until: float, by: str, now: float
+    ) -> list[RuleEvent]:
+        """At once, of all subjects where None is named. The rule and its subject are known."""
+        self._forces.put(rule, subject, Force(is_on, until, by), now)
+        return self._forced(now)
+
+    def unforce(self, rule: str, subject: str | None, by: str, now: float) -> list[RuleEvent]:
+        self._forces.release(rule, subject, by, now)
+        return self._forced(now)
+
+    def backends_of(self, scope: Scope, subject: str) -> list[Backend]:
+        if scope is Scope.BACKEND:
+            backend = self._fleet.get(BackendId(subject))
+            return [] if backend is None else [backend]
+        if scope is Scope.POOL:
+            pool = self._fleet.pools.get(PoolName(subject))
+            return [] if pool is None else pool.backends
+        return list(self._fleet)
+
+    # --- inside ---------------------------------------------------------------------------------------------------------------
+
+    def _forced(self, now: float) -> list[RuleEvent]:
+        self._now = now
+        self._settle()
+        events, self._events = self._events, []
+        return events
+
+    def _subjects(self, scope: Scope) -> list[str]:
+        if scope is Scope.BACKEND:
+            return [backend.id for backend in self._fleet]
+        return list(self._fleet.pools) if scope is Scope.POOL else [""]
+
+    def _read(self, instance: Instance, now: float) -> None:
+        rule, subject = instance.rule, instance.subject
+        value = self._value(rule, subject, now)
+        also = rule.only_while
+        if also is not None:
+            instance.while_value = self._value_of_while(also.metric, rule.scope, subject, now)
+        if value is not None and (also is None or instance.while_value is not None):
+            instance.was_known = True
+            self.known.add(rule.name)
+        if not instance.level:
+            is_new = value != instance.value
+            instance.state = step(instance.state, value, instance.while_value, now, rule, is_new)
+        if value is not None:
+            instance.value = value
+
+    def _value(self, rule: Rule, subject: str, now: float) -> float | None:
+        if rule.aggregate is Aggregate.LAST:
+            return self.values.value(rule.metric, rule.scope, subject, now)
+        known = [
+            value
+            for backend in self.backends_of(rule.scope, subject)
+            if not (is_standby(backend) and not self.effects.activates_standby)
+            and (value := self.values.value(rule.metric, Scope.BACKEND, backend.id, now)) is not None
+        ]
+        return aggregated(known, rule.aggregate)
+
+    def _value_of_while(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
+        wider = scope_of_while(metric, scope)
+        if wider is None:
+            return None
+        if wider is not scope:
+            backends = self.backends_of(scope, subject)
+            subject = backends[0].pool if wider is Scope.POOL and backends else ""
+        return self.values.value(metric, wider, subject, now)
+
+    def _value_of_fleet(self, metric: Metric) -> float | None:
+        return self.values.value(metric, Scope.FLEET, "", self._now)
+
+    def _settle(self) -> None:
+        """What holds now, told and enforced."""
+        levels = [one for one in self._instances.values() if one.level]
+        forces = {one.level: force.is_on for one in levels if (force := self.force_of(one)) is not None}
+        level = pinned(self.ladder.rung.level, forces)
+        for instance in self._instances.values():
+            force = self.force_of(instance)
+            if instance.level:
+                is_active, is_forced = instance.level <= level, bool(forces)
+            else:
+                is_active, is_forced = instance.state.is_active, force is not None
+                if force is not None:
+                    is_active = force.is_on
+            if is_active != instance.is_active:
+                by_operator = is_forced or instance.was_forced
+                self._changed(instance, is_active, RuleCause.OPERATOR if by_operator else RuleCause.METRIC)
+            instance.was_forced = is_forced
+        self.effects = combined(self._asked())
+        self._enforce(self.effects)
+
+    def _changed(self, instance: Instance, is_active: bool, cause: RuleCause) -> None:
+        rule = instance.rule
+        instance.is_active, instance.since = is_active, self._now
+        if is_active:
+            instance.served_per_second = self._served_per_second()
+        self.transitions[rule.name, is_active] += 1
+        self._events.append(
+            RuleEvent(
+                rule.name,
+                rule.scope,
+                instance.subject,
+                rule.severity,
+                is_active,
+                rule.metric.value,
+                instance.value,
+                rule.threshold,
+                tuple(map(wording, rule.actions)),
+                cause,
+                self._now,
+            )
+        )
+
+    def _asked(self) -> Iterable[Asked]:
+        for instance in self._instances.values():
+            if not instance.is_active:
+                continue
+            rule = instance.rule
+            backends = self.backends_of(rule.scope, instance.subject)
+            ids = tuple(backend.id for backend in backends)
+            pools = tuple({backend.pool: None for backend in backends})
+            for action in rule.actions:
+                if isinstance(action, PreferFallback) and self._is_fallback(rule.scope, pools):
+                    continue  # of those that are in trouble themselves none is to be preferred
+                per_second = instance.served_per_second * action.share if isinstance(action, LimitRate) else 0
+                yield Asked(action, ids, pools, per_second)
+
+    def _is_fallback(self, scope: Scope, pools: tuple[PoolName, ...]) -> bool:
+        return scope is not Scope.FLEET and all(
+            PoolTag.FALLBACK in self._fleet.pools[name].tags for name in pools
+        )
