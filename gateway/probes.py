@@ -104,7 +104,7 @@ class Probes:
     async def _watch(self, settings: BackendSettings) -> None:
         clock = asyncio.get_running_loop().time
         backend_id = BackendId(backend_name(settings))
-        async with probe_client(settings, self._rules.timeout_seconds) as client:
+        async with _client(settings, self._rules.timeout_seconds) as client:
             pages = EnginePages(client)
             load = _LoadRounds(backend_id, pages, self._engines, self._changed, self._fresh_seconds)
             was_healthy: bool | None = None
@@ -250,8 +250,7 @@ def self_check(dialect: Dialect, flags: EngineFlags, report: EngineReport | None
     return "; ".join(said)
 
 
-def probe_client(settings: BackendSettings, timeout_seconds: float) -> httpx.AsyncClient:
-    """For calls of the gateway's own, one at a time; with the backend's key and authority."""
+def _client(settings: BackendSettings, timeout_seconds: float) -> httpx.AsyncClient:
     # Compressing a metrics page would cost the engine more than it spares the wire.
     headers = {"accept-encoding": "identity"}
     if settings.api_key:

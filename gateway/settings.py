@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from gateway.alert_settings import AlertSettings
 from gateway.bounded import bounded
-from gateway.breaker_settings import BreakerSettings
 from gateway.degradation_settings import DegradationSettings, RuleSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.monitoring_settings import MonitoringSettings
@@ -377,7 +376,6 @@ class Settings:
     shedding: SheddingSettings = field(default_factory=SheddingSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
-    breaker: BreakerSettings = field(default_factory=BreakerSettings)
     degradation: DegradationSettings = field(default_factory=DegradationSettings)
     rules: tuple[RuleSettings, ...] = ()
     alerts: AlertSettings = field(default_factory=AlertSettings)

@@ -1,4 +1,4 @@
-"""Rules of `rules`, `degradation`, `alerts`, `breaker` and a backend's `gpu`: metrics that their scope has, thresholds on the right side, actions that are actions, URLs that can be called."""
+"""Rules of `rules`, `degradation`, `alerts` and a backend's `gpu`: metrics that their scope has, thresholds on the right side, actions that are actions, URLs that can be called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.alert_settings import AlertReceiverSettings, AlertSettings
-from gateway.breaker_settings import BreakerSettings
 from gateway.configuration.reading import Faults, Reading
 from gateway.configuration.spelling import name_fault
 from gateway.configuration.urls import web_url_fault
@@ -39,10 +38,6 @@ def degradation_faults(readings: Sequence[Reading]) -> Faults:
                 yield from _measured(reading)
         if reading.record in (RuleSettings, ConditionSettings):
             yield from _clear_side(reading)
-        elif reading.record is BreakerSettings:
-            low, high = _value(reading, "open_seconds"), _value(reading, "max_open_seconds")
-            if low > high >= 0.01:
-                yield reading.at("open_seconds"), "is above `max_open_seconds`; allowed: at most as much"
         elif reading.record is DegradationSettings:
             yield from _url(reading, "standby_webhook")
         elif reading.record is AlertReceiverSettings:
