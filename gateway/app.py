@@ -13,9 +13,11 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 
 from gateway.body import Receive
+from gateway.canary import Canaries
 from gateway.configuration import backend_name
 from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
 from gateway.errors import Refused
+from gateway.heartbeat import Heartbeat
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.models import Card, ModelCatalogue
 from gateway.pages import is_own, own_pages
@@ -38,6 +40,7 @@ from policies.terms import BackendId, Refusal
 from routing.router import Router
 
 App = Callable[[Any, Receive, Send], Awaitable[None]]
+_BEAT_SECONDS = 1.0
 
 
 class Gateway:
@@ -73,6 +76,8 @@ class Gateway:
         )
         self._catalogue = ModelCatalogue()
         self._probes = Probes(self.router.engines, self._catalogue, self.turnstile.pump, self.router.engines)
+        self._canaries = Canaries(self.router.circuits, self.turnstile.pump)
+        self._heartbeat = Heartbeat([self._canaries.beat, lambda now: self.turnstile.pump()])
         self._pages = own_pages(self)
         self._write_log = write_log
         self._log: RequestLog | None = None
@@ -108,6 +113,8 @@ class Gateway:
         self.settings = settings
         self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
         self._catalogue.keep_only({id for id, _ in backends})
+        self._canaries.configure([backend for _, backend in backends], settings.breaker)
+        self._heartbeat.set_interval(_BEAT_SECONDS)
         self._probes.configure([backend for _, backend in backends], settings.probes)
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
         self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
@@ -123,6 +130,8 @@ class Gateway:
             departure.interrupt(Refused(Refusal.SHUTTING_DOWN, "The gateway is shutting down"))
 
     async def close(self) -> None:
+        self._heartbeat.close()
+        await self._canaries.close()
         await self._probes.close()
         await self.sessions.close()
         self.upstream.close()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from math import inf
 
+from gateway.breaker_settings import BreakerSettings
 from gateway.configuration import backend_name
 from gateway.degradation_rules import degradation_rules
 from gateway.settings import PoolSettings, Settings, WindowSettings
 from policies.automatic_window import AutomaticWindow
 from policies.cache_lifetime import LifetimeRules
 from policies.capacity_tokens import TokenRules
+from policies.circuit import CircuitRules
 from policies.emergency import ReserveRules
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.fairness import FairnessRules
 from policies.gathering import GatheringRules
 from policies.heat import HeatRules
 from policies.lengths import LengthRules
+from policies.outlier import OutlierRules
 from policies.overload import OverloadRules
 from policies.path_split import PathRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts
@@ -72,6 +75,26 @@ def core_rules(settings: Settings) -> Rules:
         degradation=degradation_rules(settings),
         retries=RetryRules(settings.retries.max_retries),
         retry_budget=RetryBudgetRules(settings.retries.budget_share, settings.retries.budget_floor),
+        circuit=_circuit(settings.breaker),
+        outlier=OutlierRules(factor=settings.breaker.outlier_factor),
+    )
+
+
+def _circuit(breaker: BreakerSettings) -> CircuitRules:
+    return CircuitRules(
+        enabled=breaker.enabled,
+        fast_seconds=breaker.fast_seconds,
+        min_calls=breaker.min_calls,
+        failed_share=breaker.failed_share,
+        slow_seconds=breaker.slow_seconds,
+        slow_min_calls=breaker.slow_min_calls,
+        slow_share=breaker.slow_share,
+        slow_factor=breaker.slow_factor,
+        failures_in_a_row=breaker.failures_in_a_row,
+        open_seconds=breaker.open_seconds,
+        max_open_seconds=breaker.max_open_seconds,
+        slow_start_seconds=breaker.slow_start_seconds,
+        panic_share=breaker.panic_share,
     )
 
 

@@ -10,7 +10,7 @@
 | `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
 | `/v1/sessions/{id}` | what is kept of a session, for its tenant (`gateway.sessions.pages`) |
 | `/admin/affinity` | JSON: the affinity table, its guesses and its most used prefixes, as hashes |
-| `/admin/state` | JSON snapshot of the fleet, its windows and pools, the lanes and the flows with the most waiting |
+| `/admin/state` | JSON snapshot of the fleet, its windows, circuits and pools, the lanes and the flows with the most waiting |
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.affinity_page import affinity_state
+from gateway.breaker_page import breaker_state
 from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
 from gateway.models import Card
@@ -143,6 +144,7 @@ def own_pages(gateway: Served) -> Starlette:
                     }
                     for pool in router.fleet.pools.values()
                 ],
+                "breaker": breaker_state(router, now),
                 "waiting": router.waiting,
                 "in_flight": gateway.requests_in_flight,
                 "lanes": [lane._asdict() for lane in queue.lanes],

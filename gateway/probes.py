@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Protocol
@@ -24,6 +23,7 @@ from typing import Protocol
 import httpx
 
 from gateway.configuration import backend_name
+from gateway.engine_client import engine_client
 from gateway.engine_pages import EnginePages
 from gateway.engine_report import untold
 from gateway.models import ModelCatalogue
@@ -104,7 +104,7 @@ class Probes:
     async def _watch(self, settings: BackendSettings) -> None:
         clock = asyncio.get_running_loop().time
         backend_id = BackendId(backend_name(settings))
-        async with _client(settings, self._rules.timeout_seconds) as client:
+        async with engine_client(settings, self._rules.timeout_seconds) as client:
             pages = EnginePages(client)
             load = _LoadRounds(backend_id, pages, self._engines, self._changed, self._fresh_seconds)
             was_healthy: bool | None = None
@@ -248,27 +248,3 @@ def self_check(dialect: Dialect, flags: EngineFlags, report: EngineReport | None
         f"cached tokens in usage: {cached}" + ("" if flags.tells_cached_tokens else f" (flag {flag})")
     )
     return "; ".join(said)
-
-
-def _client(settings: BackendSettings, timeout_seconds: float) -> httpx.AsyncClient:
-    # Compressing a metrics page would cost the engine more than it spares the wire.
-    headers = {"accept-encoding": "identity"}
-    if settings.api_key:
-        headers["authorization"] = f"Bearer {settings.api_key}"
-    # A context of trusted authorities costs megabytes: only where there is something to verify.
-    verify: ssl.SSLContext | bool = False
-    if settings.url.startswith("https:"):
-        verify = ssl.create_default_context(cafile=settings.ca_file or None)
-    base_url, transport = settings.url, None
-    if settings.url.startswith("unix:"):
-        base_url = "http://localhost"
-        transport = httpx.AsyncHTTPTransport(uds=settings.url.removeprefix("unix://"))
-    return httpx.AsyncClient(
-        base_url=base_url,
-        transport=transport,
-        verify=verify,
-        headers=headers,
-        timeout=timeout_seconds,
-        trust_env=False,
-        limits=httpx.Limits(max_connections=1),
-    )

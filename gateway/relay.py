@@ -115,6 +115,7 @@ class Relay:
         if media_type == b"text/event-stream" and answer.status == 200 and not is_encoded:
             return await self._stream(answer, lease, move)
         if self.head_sent:
+            lease.verdict = verdict_of(answer.status)
             raise Refused(
                 Refusal.BACKEND_BROKE, f"The engine failed, and the next one answered {answer.status}"
             )

@@ -14,6 +14,7 @@ from gateway.bounded import bounded
 from gateway.degradation_settings import DegradationSettings, RuleSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.monitoring_settings import MonitoringSettings
+from gateway.breaker_settings import BreakerSettings
 from gateway.session_settings import SessionSettings
 from policies.pool_choice import PoolRole, PoolTag
 from policies.terms import Lane
@@ -375,6 +376,7 @@ class Settings:
     paths: PathSettings = field(default_factory=PathSettings)
     shedding: SheddingSettings = field(default_factory=SheddingSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
     degradation: DegradationSettings = field(default_factory=DegradationSettings)
     rules: tuple[RuleSettings, ...] = ()

@@ -19,7 +19,7 @@
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |
 
-What is decided about them: `gateway.decision_metrics`, `gateway.affinity_metrics`. Backends and their engines: `gateway.fleet_metrics`.
+What is decided about them: `gateway.decision_metrics`, `gateway.affinity_metrics`, `gateway.breaker_metrics`. Backends and their engines: `gateway.fleet_metrics`.
 The trained classifier against trusted headers, where there is one: `gateway.intent_accuracy`.
 Label values come from the configuration and closed enums, never from a client.
 """
@@ -42,6 +42,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from gateway.affinity_metrics import Affinity
+from gateway.breaker_metrics import Breaker
 from gateway.decision_metrics import Decisions
 from gateway.fleet_metrics import FleetNow
 from gateway.record import Outcome, Record
@@ -95,6 +96,7 @@ class Telemetry:
         registry.register(_Ended(self))
         registry.register(Decisions(lambda: (now_state()[0], now_state()[3])))
         registry.register(Affinity(lambda: now_state()[0]))
+        registry.register(Breaker(lambda: now_state()[0]))
         registry.register(FleetNow(lambda: now_state()[:2]))
         ProcessCollector(registry=registry)
 

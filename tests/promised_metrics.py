@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway import affinity_metrics, decision_metrics, fleet_metrics, telemetry
+from gateway import affinity_metrics, breaker_metrics, decision_metrics, fleet_metrics, telemetry
 from gateway.sessions import turn_metrics
 
 _ROW = re.compile(r"^\| ([a-z_, ]+) \| (counter|gauge|histogram) \| ([a-z ]*)\|", re.MULTILINE)
@@ -13,7 +13,14 @@ _ROW = re.compile(r"^\| ([a-z_, ]+) \| (counter|gauge|histogram) \| ([a-z ]*)\|"
 
 def promised() -> Iterator[tuple[str, str, set[str]]]:
     """Name, type and labels of each family."""
-    for module in (telemetry, decision_metrics, affinity_metrics, fleet_metrics, turn_metrics):
+    for module in (
+        telemetry,
+        decision_metrics,
+        affinity_metrics,
+        breaker_metrics,
+        fleet_metrics,
+        turn_metrics,
+    ):
         for names, kind, labels in _ROW.findall(module.__doc__ or ""):
             for name in names.split(", "):
                 yield f"headrace_{name}", kind, set(labels.split())

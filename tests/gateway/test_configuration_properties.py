@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from gateway.breaker_settings import BreakerSettings
 from gateway.configuration import ConfigurationError, parse
 from gateway.session_settings import SessionSettings
 from gateway.settings import (
@@ -172,6 +173,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
     affinity = draw(spans(AffinitySettings, "min_ttl_seconds", "max_ttl_seconds"))
     lifetimes = spans(SessionSettings, "min_ttl_seconds", "max_ttl_seconds")
     sessions = draw(lifetimes.filter(lambda one: one.max_entry_kb <= one.max_session_kb))
+    breaker = draw(spans(BreakerSettings, "open_seconds", "max_open_seconds"))
     lanes = {
         field.name: draw(st.builds(kind, **numbers(kind)))
         for field in fields(LanesSettings)
@@ -179,7 +181,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
     }
     return Settings(
         pools=pools, tenants=tenants, business_types=types, anonymous=anonymous, lengths=lengths,
-        affinity=affinity, sessions=sessions, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
+        affinity=affinity, breaker=breaker, sessions=sessions, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
     )  # fmt: skip
 
 
@@ -194,6 +196,7 @@ COMPOSED = {
     "lanes",
     "server",
     "aliases",
+    "breaker",
 }
 PLAIN = {field.name for field in fields(Settings)} - COMPOSED
 
