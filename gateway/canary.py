@@ -114,7 +114,7 @@ class Canaries:
                         raise
                     before = circuit.openings
                     circuits.canary_ended(circuit, outcome, clock(), self._chance())
-                    if circuit.is_live and circuit.openings > before:
+                    if circuit.openings > before:
                         self._say_still_open(circuit, problem)
                     self._pump()
                     continue

@@ -125,7 +125,7 @@ def open_seconds(k: int, jitter: float, rules: CircuitRules) -> float:
 
 def openings_after(openings: int, healthy_seconds: float, rules: CircuitRules) -> int:
     """Those that still count, so many seconds after the last closing; the next one's exponent."""
-    return max(0, openings - floor(healthy_seconds / rules.healthy_seconds))
+    return openings - floor(min(float(openings), healthy_seconds / rules.healthy_seconds))
 
 
 def is_bad(outcome: CanaryOutcome, opened_by: TripCause) -> bool:
