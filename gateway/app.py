@@ -7,25 +7,34 @@ configuration or the new one, never a mixture, and a running one keeps its backe
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
+from gateway.alert_forms import summary
+from gateway.alert_metrics import AlertsNow
+from gateway.alerts import Alerts
 from gateway.body import Receive
 from gateway.canary import Canaries
 from gateway.configuration import backend_name
 from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
 from gateway.errors import Refused
+from gateway.gpu_metrics import GpusNow
+from gateway.gpu_rounds import GpuRounds
 from gateway.heartbeat import Heartbeat
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.models import Card, ModelCatalogue
+from gateway.monitoring_metrics import Monitoring
 from gateway.pages import is_own, own_pages
 from gateway.probes import Probes
 from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
+from gateway.rule_metrics import RulesNow
 from gateway.sessions.backing import Backing
 from gateway.sessions.history import Histories
 from gateway.sessions.responses import Responses
@@ -36,11 +45,12 @@ from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
+from policies.rule_events import RuleEvent
 from policies.terms import BackendId, Refusal
 from routing.router import Router
 
+_logger = logging.getLogger("headrace")
 App = Callable[[Any, Receive, Send], Awaitable[None]]
-_BEAT_SECONDS = 1.0
 
 
 class Gateway:
@@ -53,7 +63,8 @@ class Gateway:
         self._accuracy = IntentAccuracy()
         self.telemetry.registry.register(self._accuracy)
         self.turnstile = Turnstile(self.router, settings.queue.max_wait_seconds)
-        self.sessions = Backing(self.router, TurnMetrics(self.telemetry.registry, clock), clock)
+        turns = TurnMetrics(self.telemetry.registry, clock)
+        self.sessions = Backing(self.router, turns, clock)
         self.telemetry.registry.register(StoreNow(lambda: self.sessions.shared))
         self.sessions.configure(settings.sessions)
         self.proxy = Proxy(
@@ -77,7 +88,23 @@ class Gateway:
         self._catalogue = ModelCatalogue()
         self._probes = Probes(self.router.engines, self._catalogue, self.turnstile.pump, self.router.engines)
         self._canaries = Canaries(self.router.circuits, self.turnstile.pump)
-        self._heartbeat = Heartbeat([self._canaries.beat, lambda now: self.turnstile.pump()])
+        self._gpus = GpuRounds(self.router.samples.gpu)
+        self.alerts = Alerts()
+        monitoring = self._monitoring = Monitoring(self.router, self._accuracy, turns, clock)
+        registry = self.telemetry.registry
+        registry.register(monitoring)
+        registry.register(AlertsNow(self.alerts))
+        registry.register(RulesNow(lambda: self.router.degradation))
+        registry.register(GpusNow(lambda: (self.router, clock())))
+        self._heartbeat = Heartbeat(
+            [
+                self.router.samples.take,
+                monitoring.beat,
+                self._canaries.beat,
+                lambda now: self.tell(self.router.degradation.beat(now)),
+                lambda now: self.turnstile.pump(),
+            ]
+        )
         self._pages = own_pages(self)
         self._write_log = write_log
         self._log: RequestLog | None = None
@@ -114,7 +141,10 @@ class Gateway:
         self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
         self._catalogue.keep_only({id for id, _ in backends})
         self._canaries.configure([backend for _, backend in backends], settings.breaker)
-        self._heartbeat.set_interval(_BEAT_SECONDS)
+        self._gpus.configure([(id, backend.gpu) for id, backend in backends if backend.gpu is not None])
+        self._monitoring.configure(settings)
+        self.alerts.configure(settings.alerts, settings.degradation.standby_webhook)
+        self._heartbeat.set_interval(settings.degradation.interval_seconds)
         self._probes.configure([backend for _, backend in backends], settings.probes)
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
         self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
@@ -124,6 +154,14 @@ class Gateway:
         self._entry = _with_cors(self._dispatch, origins) if origins else self._dispatch
         self.turnstile.pump()
 
+    def tell(self, events: list[RuleEvent]) -> None:
+        """Of degradation rules that have changed their state: the log, and whoever wants to know outside."""
+        for event in events:
+            _logger.warning("%s", summary(event))
+            self.alerts.tell(event, self.router.degradation.rules.get(event.rule), time.time())
+        if events:
+            self.turnstile.pump()
+
     def interrupt_all(self) -> None:
         """End what is still running: a stream gets an error event, the rest a 503."""
         for departure in list(self.proxy.live):
@@ -132,6 +170,8 @@ class Gateway:
     async def close(self) -> None:
         self._heartbeat.close()
         await self._canaries.close()
+        await self._gpus.close()
+        await self.alerts.close()
         await self._probes.close()
         await self.sessions.close()
         self.upstream.close()

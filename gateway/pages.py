@@ -10,6 +10,7 @@
 | `/v1/models`, `/v1/models/{id}` | the union over the healthy backends (`gateway.models`) |
 | `/v1/sessions/{id}` | what is kept of a session, for its tenant (`gateway.sessions.pages`) |
 | `/admin/affinity` | JSON: the affinity table, its guesses and its most used prefixes, as hashes |
+| `/admin/rules` | JSON: degradation rules, their state and effects; a POST to `/admin/rules/{name}` forces one (`gateway.rules_page`) |
 | `/admin/state` | JSON snapshot of the fleet, its windows, circuits and pools, the lanes and the flows with the most waiting |
 """
 
@@ -31,9 +32,12 @@ from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
 from gateway.models import Card
 from gateway.proxy import Snapshot
+from gateway.rules_page import PATH as RULES
+from gateway.rules_page import rule_routes
 from gateway.sessions.pages import METHODS, PREFIX, session_routes
 from gateway.telemetry import Telemetry
 from gateway.turnstile import refused
+from policies.rule_events import RuleEvent
 from policies.terms import Refusal
 from routing.router import Router
 
@@ -48,6 +52,7 @@ OWN_PATHS = frozenset(
         "/v1/models",
         "/admin/affinity",
         "/admin/state",
+        RULES,
     }
 )
 
@@ -69,9 +74,11 @@ class Served(Protocol):
 
     def model_cards(self) -> list[Card] | None: ...
 
+    def tell(self, events: list[RuleEvent]) -> None: ...
+
 
 def is_own(path: str) -> bool:
-    return path in OWN_PATHS or path.startswith(("/v1/models/", PREFIX))
+    return path in OWN_PATHS or path.startswith(("/v1/models/", PREFIX, RULES + "/"))
 
 
 def own_pages(gateway: Served) -> Starlette:
@@ -165,6 +172,8 @@ def own_pages(gateway: Served) -> Starlette:
 
     async def wrong_method(request: Request, error: Exception) -> Response:
         allowed = METHODS if request.url.path.startswith(PREFIX) else "GET is"
+        if request.url.path.startswith(RULES + "/"):
+            allowed = "POST is"
         return _refusal(
             Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; {allowed}")
         )
@@ -184,6 +193,7 @@ def own_pages(gateway: Served) -> Starlette:
             Route("/v1/models/{model:path}", model),
             *session_routes(lambda: gateway.snapshot),
             Route("/admin/affinity", affinity),
+            *rule_routes(lambda: gateway.router, gateway.tell),
             Route("/admin/state", state),
         ],
         exception_handlers={404: unknown, 405: wrong_method},

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from gateway.alert_settings import AlertSettings
 from gateway.bounded import bounded
+from gateway.breaker_settings import BreakerSettings
 from gateway.degradation_settings import DegradationSettings, RuleSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.monitoring_settings import MonitoringSettings
-from gateway.breaker_settings import BreakerSettings
 from gateway.session_settings import SessionSettings
 from policies.pool_choice import PoolRole, PoolTag
 from policies.terms import Lane

@@ -39,8 +39,6 @@ class TripCause(StrEnum):
     FAILURES = "failures"
     SLOW_CALLS = "slow_calls"
     CONSECUTIVE = "consecutive"
-    CANARY = "canary"
-    """It was half open, and its probe was bad."""
 
 
 class CanaryOutcome(StrEnum):
@@ -128,9 +126,10 @@ def openings_after(openings: int, healthy_seconds: float, rules: CircuitRules) -
     return openings - floor(min(float(openings), healthy_seconds / rules.healthy_seconds))
 
 
-def is_bad(outcome: CanaryOutcome, opened_by: TripCause) -> bool:
+def is_bad(outcome: CanaryOutcome, cause: TripCause | None) -> bool:
+    """`cause`: what had opened the circuit."""
     if outcome is CanaryOutcome.SLOW:
-        return opened_by is TripCause.SLOW_CALLS
+        return cause is TripCause.SLOW_CALLS
     return outcome is CanaryOutcome.BAD
 
 

@@ -36,7 +36,6 @@ class Circuit:
         "is_probing",
         "k",
         "model",
-        "opened_by",
         "openings",
         "other_source_at",
         "probe_at",
@@ -59,9 +58,7 @@ class Circuit:
         """`backend.circuit_changes` at its last change: what was granted before says nothing."""
         self.changed_at = self.closed_at = -inf
         self.cause: TripCause | None = None
-        """Of its last opening."""
-        self.opened_by = TripCause.FAILURES
-        """What it was opened by when it was closed last."""
+        """Why it opened, when it was closed last."""
         self.k = 0
         self.openings = 0
         """That still count; the exponent of the next one."""

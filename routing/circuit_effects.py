@@ -47,7 +47,6 @@ class CircuitEffects:
     def _set(self, watch: Watch, models: frozenset[str], back: set[str], rules: CircuitRules) -> None:
         fleet, backend = self._fleet, watch.backend
         is_open = watch.is_open(models)
-        # The share goes before the hold: for a moment without both it would be sent a whole window.
         fleet.use_share(backend, Limiter.PANIC, rules.panic_window_share if is_open and back else 1.0)
         if is_open and not back:
             fleet.hold(backend, Hold.CIRCUIT)

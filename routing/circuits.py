@@ -33,6 +33,7 @@ from policies.members import FAULT, GOOD
 from policies.outlier import OutlierRules
 from policies.terms import BackendId, PoolName, Tag, Verdict
 from routing.backend import Backend, Hold, Limiter
+from routing.calls_window import CallsWindow
 from routing.circuit import Circuit, Watch, source_of
 from routing.circuit_effects import CircuitEffects
 from routing.decision import Lease
@@ -64,6 +65,8 @@ class Circuits:
         self._watches: dict[Backend, Watch] = {}
         self._open = 0
         """Circuits that are not closed."""
+        self._has_lost_one = False
+        """One that was not closed is not kept any more, and what it did to the fleet is to be undone."""
         self._effects = CircuitEffects(fleet)
         self._outliers = Outliers(fleet)
         self._spread = 0.5
@@ -88,8 +91,8 @@ class Circuits:
         backends = [one for one in self._fleet if pool in (None, one.pool) and Hold.STANDBY not in one.holds]
         return sum(_is_out(one) for one in backends) / len(backends) if backends else 0.0
 
-    def configure(self, rules: CircuitRules, outlier: OutlierRules, now: float | None = None) -> None:
-        """To be called when the fleet is configured. Circuits of backends that stay go on; a longer or shorter window begins empty."""
+    def configure(self, rules: CircuitRules, outlier: OutlierRules) -> None:
+        """To be called when the fleet is configured. Circuits of backends that stay go on, what they do to the fleet is seen to at the next beat; a longer or shorter window begins empty."""
         seconds = _kept_seconds(rules)
         is_resized = seconds != _kept_seconds(self.rules)
         self.rules, self._outliers.rules = rules, outlier
@@ -105,9 +108,7 @@ class Circuits:
             watch.has_peers = len(self._fleet.pools[backend.pool].backends) > 1
             if is_resized:
                 for circuit in watch.circuits.values():
-                    circuit.window = type(circuit.window)(seconds)
-        if self._open and now is not None:
-            self._apply(now)
+                    circuit.window = CallsWindow(seconds)
 
     # --- calls ----------------------------------------------------------------------------------------------------------------
 
@@ -206,7 +207,8 @@ class Circuits:
             if circuit.has_slow and circuit.is_closed:
                 self._see_slow(circuit, now)
         self._outliers.pass_time(self._watches.values(), now)
-        if self._open:
+        if self._open or self._has_lost_one:
+            self._has_lost_one = False
             self._apply(now)
 
     def _see_absence(self, watch: Watch, now: float) -> None:
@@ -260,8 +262,8 @@ class Circuits:
         self.canaries[circuit.backend.id, outcome] += 1
         if outcome is CanaryOutcome.NEUTRAL:
             circuit.probe_at = now + open_seconds(0, jitter, self.rules)
-        elif is_bad(outcome, circuit.opened_by):
-            self._open_again(circuit, now, jitter)
+        elif is_bad(outcome, circuit.cause):
+            self._opened(circuit, now, jitter)
         else:
             circuit.good_canaries += 1
             circuit.probe_at = now
@@ -281,19 +283,16 @@ class Circuits:
 
     def _trip(self, circuit: Circuit, cause: TripCause, now: float) -> None:
         circuit.openings = openings_after(circuit.openings, now - circuit.closed_at, self.rules)
-        circuit.opened_by = cause
+        circuit.cause = cause
+        self.trips[circuit.backend.id, cause] += 1
         self._spread = (self._spread + _GOLDEN) % 1.0
         self._open += 1
-        self._opened(circuit, cause, now, self._spread)
+        self._opened(circuit, now, self._spread)
 
-    def _open_again(self, circuit: Circuit, now: float, jitter: float) -> None:
-        self._opened(circuit, TripCause.CANARY, now, jitter)
-
-    def _opened(self, circuit: Circuit, cause: TripCause, now: float, jitter: float) -> None:
-        circuit.cause, circuit.k = cause, circuit.openings
+    def _opened(self, circuit: Circuit, now: float, jitter: float) -> None:
+        circuit.k = circuit.openings
         circuit.openings += 1
         circuit.probe_at = now + open_seconds(circuit.k, jitter, self.rules)
-        self.trips[circuit.backend.id, cause] += 1
         watch = self._watches[circuit.backend]
         watch.was_absent = not circuit.backend.is_present()
         self._turn(circuit, CircuitState.OPEN, now)
@@ -337,6 +336,7 @@ class Circuits:
         circuit.is_live = circuit.is_probing = False
         if not circuit.is_closed:
             self._open -= 1
+            self._has_lost_one = True
             self.on_change(circuit)
 
 

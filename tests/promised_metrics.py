@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway import affinity_metrics, breaker_metrics, decision_metrics, fleet_metrics, telemetry
+from gateway import (
+    affinity_metrics,
+    alert_metrics,
+    breaker_metrics,
+    decision_metrics,
+    fleet_metrics,
+    gpu_metrics,
+    monitoring_metrics,
+    rule_metrics,
+    telemetry,
+)
 from gateway.sessions import turn_metrics
 
-_ROW = re.compile(r"^\| ([a-z_, ]+) \| (counter|gauge|histogram) \| ([a-z ]*)\|", re.MULTILINE)
+_ROW = re.compile(r"^\| ([a-z0-9_, ]+) \| (counter|gauge|histogram) \| ([a-z ]*)\|", re.MULTILINE)
 
 
 def promised() -> Iterator[tuple[str, str, set[str]]]:
@@ -20,6 +30,10 @@ def promised() -> Iterator[tuple[str, str, set[str]]]:
         breaker_metrics,
         fleet_metrics,
         turn_metrics,
+        alert_metrics,
+        gpu_metrics,
+        monitoring_metrics,
+        rule_metrics,
     ):
         for names, kind, labels in _ROW.findall(module.__doc__ or ""):
             for name in names.split(", "):

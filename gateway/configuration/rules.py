@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
-from gateway.configuration.degradation_faults import degradation_faults
 from gateway.configuration.breaker_rules import breaker_faults
+from gateway.configuration.degradation_faults import degradation_faults
 from gateway.configuration.demand import demand_faults
 from gateway.configuration.fleet import fleet_faults
 from gateway.configuration.reading import Faults, Reading

@@ -38,6 +38,8 @@ class TurnResult(StrEnum):
 class TurnMetrics:
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.windows = self.window_turns = 0
+        """Turns that were appended, and the turns that the windows held then, so far."""
         self._active: OrderedDict[SessionKey, float] = OrderedDict()
         """Until when, the one that had a turn last at the end."""
         self._turns = Counter("headrace_session_turns", "Turns to be kept", ("result",), registry=registry)
@@ -65,6 +67,8 @@ class TurnMetrics:
         self._tokens.labels("kept").inc(turn.tokens)
         self._tokens.labels("dropped").inc(appended.dropped_tokens)
         self._window.observe(appended.turns)
+        self.windows += 1
+        self.window_turns += appended.turns
         self._active[append.key] = self._clock() + append.ttl_seconds
         self._active.move_to_end(append.key)
         if len(self._active) > _REMEMBERED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,14 +35,14 @@ async def test_a_backend_whose_settings_stay_keeps_its_connections() -> None:
 
 @pytest.mark.parametrize("change", [{"api_key": "k"}, {"url": "http://127.0.0.1:1"}])
 async def test_a_backend_whose_settings_change_gets_a_pool_of_its_own_and_the_old_one_closes(
-    change: dict[str, str],
+    change: dict[str, Any],
 ) -> None:
     async with Backend() as backend:
         upstream = Upstream()
         upstream.configure([(A, BackendSettings(url=backend.url))], UPSTREAM, TIMEOUTS)
         old = upstream.pool(A)
         await fetch(old)
-        changed = BackendSettings(**({"url": backend.url} | change))
+        changed = BackendSettings(**{"url": backend.url, **change})
         upstream.configure([(A, changed)], UPSTREAM, TIMEOUTS)
         assert upstream.pool(A) is not old
         await backend.until(lambda: not backend.connections)
