@@ -246,11 +246,8 @@ class Router:
         self.circuits.ended(lease, verdict, now)
         self._step_aside(lease, now)
         lease.tried = tried
-        if isinstance(choice, Backend) and choice.is_blocked:
-            choice = (
-                QUEUE_FULL  # the circuit that this failure opened has ended the panic that let it be chosen
-            )
-        if isinstance(choice, Backend):
+        # The circuit that this failure opened may have ended the panic that let it be chosen.
+        if isinstance(choice, Backend) and not choice.is_blocked:
             self._go_on(lease, choice, now)
         else:
             self._wait_again(lease, now)

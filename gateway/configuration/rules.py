@@ -1,6 +1,7 @@
 """What values have to satisfy beyond their type: ranges here, the rest by subject.
 
-`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`, `breaker_rules`, `degradation_faults`. All work on readings, one
+`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`, `breaker_rules`,
+`degradation_faults`. All work on readings, one
 per record, so that a file with a fault in one place still has all its other faults named, and so that the same rules hold for
 records that did not come from a file.
 """
@@ -17,7 +18,6 @@ from gateway.configuration.fleet import fleet_faults
 from gateway.configuration.reading import Faults, Reading
 from gateway.configuration.session_rules import session_faults
 from gateway.configuration.spelling import spelling_faults
-from gateway.degradation_settings import RuleSettings
 from gateway.settings import (
     BatchingSettings,
     PoolSettings,
@@ -26,7 +26,7 @@ from gateway.settings import (
     WindowSettings,
 )
 
-AT_LEAST_ONE = frozenset({(Settings, "pools"), (PoolSettings, "backends"), (RuleSettings, "actions")})
+AT_LEAST_ONE = frozenset({(Settings, "pools"), (PoolSettings, "backends")})
 """Lists that must hold something; a file has to give them although one has a default."""
 
 _SPANS = (WindowSettings, BatchingSettings, PromptTokensSettings)

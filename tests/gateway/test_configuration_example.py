@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.alert_settings import AlertReceiverSettings, AlertSettings
 from gateway.configuration import load
 from gateway.configuration.check import check_command
+from gateway.gpu_settings import GpuSettings
 from gateway.settings import (
     BackendSettings,
     BatchingSettings,
@@ -37,7 +39,8 @@ def settings_of(kind: type[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def keys_of(kind: type[Any], node: yaml.Node) -> Iterator[tuple[str, int]]:
     """`Record.field` and the line, counted from 0, of every setting that a file gives."""
-    assert isinstance(node, yaml.MappingNode)
+    if not isinstance(node, yaml.MappingNode):
+        return  # null, where another example gives it
     hints = typing.get_type_hints(kind)
     for key, value in node.value:
         yield f"{kind.__name__}.{key.value}", key.start_mark.line
@@ -75,8 +78,16 @@ def test_every_setting_of_the_example_has_a_comment_that_states_its_range() -> N
 def test_the_example_is_valid_and_gives_the_defaults() -> None:
     example = load(str(EXAMPLE), {})
     assert example == Settings(
-        pools=example.pools, business_types=example.business_types, tenants=example.tenants
+        pools=example.pools,
+        business_types=example.business_types,
+        tenants=example.tenants,
+        rules=example.rules,
+        alerts=AlertSettings(receivers=example.alerts.receivers),
     )
+    [receiver] = example.alerts.receivers
+    assert receiver == AlertReceiverSettings(url=receiver.url, form=receiver.form)
+    [gpu] = [one.gpu for one in example.pools[1].backends]
+    assert gpu == GpuSettings(url=gpu.url, labels=gpu.labels) if gpu else False
     pool = example.pools[0]
     assert pool.backends == (BackendSettings(url=pool.backends[0].url),)
     assert (pool.window, pool.batching) == (WindowSettings(max=16), BatchingSettings())
@@ -142,7 +153,7 @@ def test_check_prints_every_fault_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("server: {port: x}\nrules: []\n")
+    path.write_text("server: {port: x}\nrules: {}\n")
     assert check_command(str(path), {}) == 2
     out, err = capsys.readouterr()
     assert not out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from types import NoneType
 from typing import Any
 
@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from gateway.alert_settings import AlertForm, AlertReceiverSettings, AlertSettings
 from gateway.breaker_settings import BreakerSettings
 from gateway.configuration import ConfigurationError, parse
+from gateway.degradation_settings import ConditionSettings, RuleSettings
+from gateway.gpu_settings import GpuSettings
 from gateway.session_settings import SessionSettings
 from gateway.settings import (
     AffinitySettings,
@@ -31,7 +34,10 @@ from gateway.settings import (
     TenantSettings,
     WindowSettings,
 )
-from policies.pool_choice import PoolRole
+from policies.degradation import Operator, scope_of_while
+from policies.metric_catalogue import SCOPES, Metric
+from policies.pool_choice import PoolRole, PoolTag
+from policies.rule_events import Severity
 from policies.terms import Lane
 
 NAMES = st.from_regex(r"[A-Za-z0-9/@_.:-]{1,20}", fullmatch=True)
@@ -123,6 +129,16 @@ def all_tenants(draw: st.DrawFn) -> tuple[TenantSettings, ...]:
     )
 
 
+GPUS = st.none() | st.builds(
+    GpuSettings,
+    url=st.just("http://exporter.example/metrics"),
+    labels=st.lists(st.sampled_from(["gpu=0", "UUID=x=y"]), max_size=2).map(tuple),
+    temperature=st.sampled_from(["", "a:b"]),
+    **numbers(GpuSettings),
+)
+BACKENDS = st.builds(BackendSettings, url=st.just("http://a"), gpu=GPUS, **numbers(BackendSettings))
+
+
 @st.composite
 def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
     pool_names = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
@@ -137,7 +153,7 @@ def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
             url = draw(st.sampled_from([url, f"unix:///run/{count}.sock"]))
             name = draw(st.sampled_from(["", f"backend-{count}"]))
             key = draw(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E)))
-            backends.append(BackendSettings(url=url, name=name, api_key=key))
+            backends.append(replace(draw(BACKENDS), url=url, name=name, api_key=key))
         pools.append(
             PoolSettings(
                 name=pool_name,
@@ -145,10 +161,72 @@ def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
                 window=draw(st.none() | windows()),
                 batching=draw(st.none() | spans(BatchingSettings, "min", "max")),
                 prompt_tokens=draw(spans(PromptTokensSettings, "min", "max")),
+                tags=draw(st.lists(st.sampled_from(PoolTag), unique=True).map(tuple)),
                 backends=tuple(backends),
             )
         )
     return tuple(pools)
+
+
+RULE_METRICS = [(metric, scope) for metric in Metric for scope in sorted(SCOPES[metric])]
+
+
+RULES = st.builds(
+    RuleSettings,
+    **numbers(RuleSettings),
+    name=st.just("a"),
+    metric=st.just(Metric.OPEN_RATIO),
+    actions=st.lists(st.sampled_from(["serial", "window_share 0.5", "clamp_max_tokens batch p90"])).map(
+        tuple
+    ),
+    severity=st.sampled_from(Severity),
+    description=TEXT,
+)
+RULE_METRICS = [(metric, scope) for metric in Metric for scope in sorted(SCOPES[metric])]
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> tuple[RuleSettings, ...]:
+    made = []
+    for number in range(draw(st.integers(0, 2))):
+        (metric, scope), (also, _) = draw(st.sampled_from(RULE_METRICS)), draw(st.sampled_from(RULE_METRICS))
+        operator, rule = draw(st.sampled_from(Operator)), draw(RULES)
+        low, high = sorted((rule.threshold, rule.clear_threshold or 0))
+        threshold, clear = (low, high) if operator in (Operator.BELOW, Operator.AT_MOST) else (high, low)
+        condition = ConditionSettings(
+            metric=also, operator=operator, threshold=threshold, clear_threshold=clear
+        )
+        is_sound = draw(st.booleans()) and scope_of_while(also, scope) is not None
+        made.append(
+            replace(
+                rule,
+                name=f"rule-{number}",
+                metric=metric,
+                scope=scope,
+                operator=operator,
+                threshold=threshold,
+                clear_threshold=clear if rule.clear_threshold is not None else None,
+                only_while=condition if is_sound else None,
+            )
+        )
+    return tuple(made)
+
+
+ALERTS = st.builds(
+    AlertSettings,
+    receivers=st.lists(
+        st.builds(
+            AlertReceiverSettings,
+            url=st.just("https://alerts.example/hook"),
+            form=st.sampled_from(AlertForm),
+            min_severity=st.sampled_from(Severity),
+            **numbers(AlertReceiverSettings),
+        ),
+        max_size=2,
+    ).map(tuple),
+    labels=st.dictionaries(st.sampled_from("ab"), TEXT, max_size=2),
+    **numbers(AlertSettings),
+)
 
 
 @st.composite
@@ -181,7 +259,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
     }
     return Settings(
         pools=pools, tenants=tenants, business_types=types, anonymous=anonymous, lengths=lengths,
-        affinity=affinity, breaker=breaker, sessions=sessions, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
+        affinity=affinity, breaker=breaker, rules=draw(rules()), alerts=draw(ALERTS), sessions=sessions, lanes=LanesSettings(**lanes), server=server, aliases=aliases, **plain,
     )  # fmt: skip
 
 
@@ -197,6 +275,8 @@ COMPOSED = {
     "server",
     "aliases",
     "breaker",
+    "rules",
+    "alerts",
 }
 PLAIN = {field.name for field in fields(Settings)} - COMPOSED
 

@@ -18,7 +18,9 @@ import pytest
 
 import gateway.settings
 from gateway.app import Gateway
+from gateway.degradation_settings import RuleSettings
 from gateway.errors import Refused
+from gateway.gpu_settings import GpuSettings
 from gateway.settings import (
     BackendSettings,
     BatchingSettings,
@@ -79,7 +81,7 @@ def test_every_group_of_settings_is_part_of_the_whole() -> None:
         return inner.union(*(groups(one) for one in inner)) | {record}
 
     listed = {PoolSettings, BackendSettings, WindowSettings, BatchingSettings, PromptTokensSettings}
-    listed |= {BusinessTypeSettings, MatchSettings, TenantSettings}
+    listed |= {BusinessTypeSettings, MatchSettings, TenantSettings, GpuSettings, RuleSettings}
     assert groups(Settings) | listed == set(RECORDS)
 
 

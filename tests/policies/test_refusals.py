@@ -18,7 +18,9 @@ REFUSALS = st.sampled_from(Refusal)
 def test_a_client_is_asked_to_come_back_only_where_the_fault_is_not_its_own(reason: Refusal) -> None:
     seconds = retry_after_seconds(reason)
     if seconds is not None:
-        assert (STATUS_OF[reason] >= 500 or reason is Refusal.OVER_SHARE) and 0 < seconds <= 60
+        assert (
+            STATUS_OF[reason] >= 500 or reason in (Refusal.OVER_SHARE, Refusal.RATE_LIMITED)
+        ) and 0 < seconds <= 60
     elif STATUS_OF[reason] in (502, 503):
         pytest.fail(f"{reason}: the fleet is short or broke, and nothing says when to come back")
 

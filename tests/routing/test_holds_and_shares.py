@@ -90,7 +90,7 @@ def test_a_window_that_moves_goes_on_moving_under_its_share() -> None:
     router.fleet.pushed_back(backend, 1.0)
     whole = backend.whole_window
     assert whole is not None and whole < 16 and backend.window == max(1, whole // 2)
-    router.configure([plan], Rules())
+    router.fleet.configure([plan])
     assert (backend.whole_window, backend.window) == (whole, max(1, whole // 2))
 
 

