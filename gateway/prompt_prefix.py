@@ -10,7 +10,7 @@ Into the seed go the model (an adapter is one too), `cache_salt`, SGLang's `extr
 None: no prompt, one shorter than its first boundary, and what no routing should follow: embeddings, scores, token counts. Since bodies do
 not say their path, a JSON call counts as generation if it has one of the fields that only generation takes, or items as `input`. Of several
 prompts in one body the first counts. Other shapes count as nothing and raise nothing: the engine will refuse them.
-Cost: as the number of messages and parts, like decoding them did; of a long plain chat only what lies above the greatest depth is copied.
+Cost: as the number of messages and parts above the greatest depth; how much is below it `text_size` has counted.
 Limits: switches of a template (`chat_template_kwargs`, `reasoning_effort`) are not seen. Where a template prints tools before the system
 prompt, prompts that differ in tools share less than their fingerprints say. Thinking and the ids of calls are left out, as templates do.
 """
@@ -20,12 +20,12 @@ from __future__ import annotations
 import json
 import struct
 from binascii import b2a_base64
-from operator import itemgetter
 from typing import Any
 
 import orjson
 
 from gateway.paths import Kind
+from policies.lengths import TOKEN_CHARS, TextSize
 from policies.prefix_chain import MAX_DEPTH_CHARS, Prefix, prefix_of, seed_of
 
 _SEED_FIELDS = ("cache_salt", "extra_key", "lora_path", "chat_template")
@@ -46,30 +46,27 @@ _MEDIA_REPEATS = 64
 _SAMPLED_ABOVE_CHARS = 65_536
 _SAMPLES = 64
 _SAMPLE_CHARS = 1024
-_TOKEN_CHARS = 4
-_role = itemgetter("role")
-_content = itemgetter("content")
 _MAX_NESTING = 6
 _MAX_SESSION_CHARS = 256
 
 
-def prompt_prefix(kind: Kind, fields: dict[str, Any], model: str) -> Prefix | None:
-    """`fields` is the body's JSON object, which stays as it is; `model` the name that the engine gets."""
+def prompt_prefix(kind: Kind, fields: dict[str, Any], model: str, size: TextSize) -> Prefix | None:
+    """`fields` is the body's JSON object, which stays as it is; `model` the name that the engine gets; `size` what was counted in the body."""
+    chars = int(size.chars)
+    long_chars = chars if chars > MAX_DEPTH_CHARS else 0
     pieces: list[str] = []
     if kind is Kind.CHAT:
-        unseen_chars = _add_chat(fields, fields.get("messages"), pieces)
+        _add_chat(fields, fields.get("messages"), pieces, long_chars)
     elif kind is Kind.COMPLETION:
-        unseen_chars = _add_prompt(fields.get("prompt"), pieces)
+        _add_prompt(fields.get("prompt"), pieces)
     elif kind is Kind.JSON:
-        unseen_chars = _add_other(fields, pieces)
+        _add_other(fields, pieces, long_chars)
     else:
         return None
     if not pieces:
         return None
-    prefix = prefix_of(pieces, _seed(fields, model))
-    if not prefix.hashes:
-        return None
-    return prefix.followed_by(unseen_chars) if unseen_chars else prefix
+    prefix = prefix_of(pieces, _seed(fields, model), long_chars)
+    return prefix if prefix.hashes else None
 
 
 def session_of(fields: dict[str, Any]) -> str:
@@ -93,17 +90,18 @@ def _seed(fields: dict[str, Any], model: str) -> int:
     return seed_of(*names)
 
 
-def _add_other(fields: dict[str, Any], pieces: list[str]) -> int:
+def _add_other(fields: dict[str, Any], pieces: list[str], long_chars: int) -> None:
     items = fields.get("input")
     has_items = type(items) is list and bool(items) and type(items[0]) is dict
     if not has_items and _GENERATION_FIELDS.isdisjoint(fields):
-        return 0
+        return
     system = fields.get("system") or fields.get("instructions")
     if system:
         pieces.append(_piece({"role": "system", "content": system}))
     messages = fields.get("messages")
     if type(messages) is list and messages:
-        return _add_chat(fields, messages[0] if type(messages[0]) is list else messages, pieces)
+        _add_chat(fields, messages[0] if type(messages[0]) is list else messages, pieces, long_chars)
+        return
     if type(items) is str:
         items = [{"role": "user", "content": items}]
     earlier = fields.get("previous_response_id")
@@ -112,57 +110,47 @@ def _add_other(fields: dict[str, Any], pieces: list[str]) -> int:
             {"role": "previous_response_id", "content": earlier},
             *(items if type(items) is list else ()),
         ]
-    unseen_chars = _add_chat(fields, items, pieces)
+    _add_chat(fields, items, pieces, long_chars)
     if not items:
-        unseen_chars = _add_prompt(
-            fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces
-        )
-    return unseen_chars
+        _add_prompt(fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces)
 
 
-def _add_chat(fields: dict[str, Any], messages: Any, pieces: list[str]) -> int:
-    """Behind a system prompt, where `pieces` has one. The characters that were left out, being below the greatest depth."""
+def _add_chat(fields: dict[str, Any], messages: Any, pieces: list[str], long_chars: int) -> None:
+    """Behind a system prompt, where `pieces` has one. `long_chars` is what the whole body has, where that is more than the greatest depth."""
     has_system = bool(pieces)
-    unseen_chars = 0
     if type(messages) is list and messages:
-        unseen_chars = _add_messages(messages, pieces)
+        if long_chars:
+            _add_beginning(messages, pieces, long_chars)
+        else:
+            _add_messages(messages, pieces)
         first = messages[0]
         has_system = has_system or (type(first) is dict and first.get("role") in _SYSTEM_ROLES)
     for name in ("documents", "tools"):  # each goes in front of the one before
         definitions = fields.get(name)
         if definitions and type(definitions) is list:
             pieces.insert(1 if has_system else 0, f"{name}\n{_json(definitions)}")
-    return unseen_chars
 
 
-def _add_messages(messages: list[Any], pieces: list[str]) -> int:
-    """The characters that were left out, as in `_add_chat`."""
+def _add_beginning(messages: list[Any], pieces: list[str], long_chars: int) -> None:
+    """Messages down to the greatest depth: so many at a time as lie above it where all are alike."""
+    count = len(messages) * MAX_DEPTH_CHARS // long_chars + 1
+    seen_chars = 0
+    for start in range(0, len(messages), count):
+        added = len(pieces)
+        _add_messages(messages[start : start + count], pieces)
+        seen_chars += sum(map(len, pieces[added:]))
+        if seen_chars > MAX_DEPTH_CHARS:
+            return
+
+
+def _add_messages(messages: list[Any], pieces: list[str]) -> None:
     try:
         if max(map(len, messages)) == 2:  # a role and a text each, as nearly all are
-            contents = list(map(_content, messages))
-            if sum(map(len, contents)) <= MAX_DEPTH_CHARS:
-                pieces += [message["role"] + "\n" + message["content"] for message in messages]
-                return 0
-            if set(map(type, contents)) == {str}:
-                return _add_long(messages, contents, pieces)
+            pieces += [message["role"] + "\n" + message["content"] for message in messages]
+            return
     except (TypeError, KeyError):
         pass
     pieces += [_piece(message) for message in messages if type(message) is dict]
-    return 0
-
-
-def _add_long(messages: list[Any], contents: list[str], pieces: list[str]) -> int:
-    roles = list(map(_role, messages))
-    unseen_chars = len("".join(roles)) + len(roles) + sum(map(len, contents))
-    seen_chars = 0
-    for role, content in zip(roles, contents, strict=True):
-        # One character more than counts, so that a piece that is cut short still ends below the greatest depth.
-        piece = f"{role}\n{content[: MAX_DEPTH_CHARS + 1]}"
-        pieces.append(piece)
-        seen_chars += len(piece)
-        if seen_chars > MAX_DEPTH_CHARS:
-            break
-    return unseen_chars - seen_chars
 
 
 def _piece(message: dict[str, Any]) -> str:
@@ -218,22 +206,20 @@ def _add_samples(value: Any, samples: list[str], nesting: int) -> None:
                 _add_samples(item, samples, nesting + 1)
 
 
-def _add_prompt(prompt: Any, pieces: list[str]) -> int:
-    """Text or token ids, or the first of several; the characters left out, as in `_add_chat`."""
+def _add_prompt(prompt: Any, pieces: list[str]) -> None:
+    """Text or token ids, or the first of several."""
     if type(prompt) is list and prompt and type(prompt[0]) is not int:
         prompt = prompt[0]
     if type(prompt) is str:
         pieces.append(prompt)
     elif type(prompt) is list:
-        ids = prompt[: MAX_DEPTH_CHARS // _TOKEN_CHARS + 1]
+        ids = prompt[: MAX_DEPTH_CHARS // TOKEN_CHARS + 1]
         try:
             packed = bytearray(struct.pack(f">{len(ids)}I", *ids))
         except struct.error:
-            return 0
+            return
         del packed[::4]  # no vocabulary needs more than three bytes, and these are four characters in base 64
         pieces.append(b2a_base64(packed, newline=False).decode())
-        return (len(prompt) - len(ids)) * _TOKEN_CHARS
-    return 0
 
 
 def _json(value: Any) -> str:

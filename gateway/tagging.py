@@ -22,6 +22,7 @@ from policies.cache_key import NO_PREFIX, CacheKey
 from policies.classify import DEFAULT, BusinessType, Source
 from policies.hints import FIELDS, Hints, hints
 from policies.lanes import lane_of, target_seconds
+from policies.lengths import TextSize
 from policies.prefix_chain import seed_of
 from policies.terms import BackendId, Lane, PoolName
 from policies.text_classifier import Classified
@@ -102,19 +103,20 @@ class Tagging:
         )
         if limit is not None and type(limit) is int and limit > 0:
             max_tokens = limit
+        size = text_size(kind, fields) if fields and kind in _PROMPTS else None
         return Intent(
             business.name,
             lane,
             tenant.name,
             tenant.weight,
             target,
-            text_size(kind, fields) if fields and kind in _PROMPTS else None,
+            size,
             max_tokens,
             fields.get("stream") is True,
             pools,
             backend,
             said.relegate,
-            self._key(client, kind, model, fields) if fields and self._looks_for_prefixes else None,
+            self._key(client, kind, model, fields, size) if fields and self._looks_for_prefixes else None,
             said.path,
         )
 
@@ -122,8 +124,12 @@ class Tagging:
         """As the head names it, or else the body; "" without one."""
         return client.hints.session or session_of(fields)
 
-    def _key(self, client: Client, kind: Kind, model: str, fields: dict[str, Any]) -> CacheKey | None:
-        prefix = prompt_prefix(kind, fields, self._aliases.get(model, model))
+    def _key(
+        self, client: Client, kind: Kind, model: str, fields: dict[str, Any], size: TextSize | None
+    ) -> CacheKey | None:
+        prefix = None
+        if size is not None:
+            prefix = prompt_prefix(kind, fields, self._aliases.get(model, model), size)
         session = self.session_of(client, fields)
         if session:
             return CacheKey(prefix or NO_PREFIX, seed_of(client.tenant.name, session))

@@ -26,6 +26,11 @@ from typing import NamedTuple
 
 from policies.terms import LengthClass
 
+TOKEN_CHARS = 4
+"""What one token is in English."""
+_COUNTED = 7
+"""Fields of `TextSize` that are characters, before all others."""
+
 
 class TextSize(NamedTuple):
     """What was counted in a request's body; counts of a long text may come from a sample of it."""
@@ -51,6 +56,11 @@ class TextSize(NamedTuple):
     audio_bytes: float = 0.0
     token_ids: int = 0
     """Of a prompt that came as tokens."""
+
+    @property
+    def chars(self) -> float:
+        """Of all text; a token id stands as `TOKEN_CHARS`."""
+        return sum(self[:_COUNTED]) + TOKEN_CHARS * self.token_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,14 +61,15 @@ def seed_of(*names: str) -> int:
     return seed
 
 
-def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
+def prefix_of(pieces: Sequence[str], seed: int, long_chars: int = 0) -> Prefix:
+    """`long_chars`: of the whole prompt, where that is deeper than any boundary, so that `pieces` need not go on below the greatest depth."""
     ends = list(accumulate(map(len, pieces)))
     chars = ends[-1] if ends else 0
     if chars < MIN_GAP_CHARS:
         return Prefix((), (), chars, (), chars)
     limit = chars
     if chars > MAX_DEPTH_CHARS:
-        limit = MAX_DEPTH_CHARS
+        limit, chars = MAX_DEPTH_CHARS, long_chars or chars
         pieces = _beginning(pieces, ends)
     if _END in "".join(pieces):  # ten times as fast as to count the marks afterwards
         pieces = [piece.replace(_END, _NO_END) for piece in pieces]
@@ -81,19 +82,17 @@ def prefix_of(pieces: Sequence[str], seed: int) -> Prefix:
     sizes: list[int] = []
     # `index` is the piece of the boundary; `start` is where in `text` the next block begins.
     depth = index = start = size = marks = 0
-    end = ends[0]
+    end, last = ends[0], len(ends)
     while True:
         gap = (depth + 3) // 4
-        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
+        place = depth + (gap if gap > MIN_GAP_CHARS else MIN_GAP_CHARS)
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(
-                    ends, depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS, index
-                )
-                if index == len(ends):
+                index = bisect_left(ends, depth + (gap if gap > MIN_GAP_CHARS else MIN_GAP_CHARS), index)
+                if index == last:
                     break
                 end = ends[index]
                 if end < place:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from gateway.emulator.chat_template import render
 from gateway.emulator.tokens import BLOCK_TOKENS, read_text, split
 from gateway.paths import Kind
-from gateway.prompt_prefix import prompt_prefix
 from policies.prefix_chain import MAX_DEPTH_CHARS, MIN_GAP_CHARS
+from tests.gateway.prompt_stage import prefix_found
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "fixtures" / "prompt_tokens.json").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def leading_equals(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def recognised(one: Messages, other: Messages, tools: list[Any] | None = None) -> int:
-    prefixes = [prompt_prefix(Kind.CHAT, {"messages": each, "tools": tools}, "m") for each in (one, other)]
+    prefixes = [prefix_found(Kind.CHAT, {"messages": each, "tools": tools}, "m") for each in (one, other)]
     if prefixes[0] is None or prefixes[1] is None:
         return 0
     shared = leading_equals(prefixes[0].hashes, prefixes[1].hashes)
@@ -178,7 +178,7 @@ def test_recordings_are_of_the_families_they_are_meant_for() -> None:
 def test_a_boundarys_share_of_the_bytes_is_its_share_of_the_tokens(engine: str) -> None:
     """In characters it would be off by a factor of three where languages mix."""
     for prompt in PROMPTS:
-        found = prompt_prefix(Kind.CHAT, {"messages": prompt["messages"]}, "m")
+        found = prefix_found(Kind.CHAT, {"messages": prompt["messages"]}, "m")
         assert found is not None
         tokens, starts, ends = (
             prompt["engines"][engine][one] for one in ("token_ids", "starts", "block_ends")

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.paths import Kind
-from gateway.prompt_prefix import prompt_prefix, session_of
+from gateway.prompt_prefix import session_of
 from policies.prefix_chain import Prefix, prefix_of, seed_of
+from tests.gateway.prompt_stage import prefix_found
 
 LONG = "All answers are given in one sentence, and in the language of the question. " * 8
 QUESTION = "What does a transfer abroad cost, and how many days does it take? " * 4
@@ -22,13 +23,13 @@ TOOL = {"type": "function", "function": {"name": "balance", "description": LONG,
 
 
 def chat(*messages: Any, **more: Any) -> Prefix:
-    prefix = prompt_prefix(Kind.CHAT, {"messages": list(messages), **more}, "m")
+    prefix = prefix_found(Kind.CHAT, {"messages": list(messages), **more}, "m")
     assert prefix is not None
     return prefix
 
 
 def other(fields: dict[str, Any]) -> Prefix:
-    prefix = prompt_prefix(Kind.JSON, fields, "m")
+    prefix = prefix_found(Kind.JSON, fields, "m")
     assert prefix is not None
     return prefix
 
@@ -176,7 +177,7 @@ def test_what_keeps_caches_apart_keeps_prefixes_apart(field: str) -> None:
 
 def test_another_model_is_another_prefix() -> None:
     fields = {"messages": [SYSTEM, USER]}
-    one, two = prompt_prefix(Kind.CHAT, fields, "m"), prompt_prefix(Kind.CHAT, fields, "m:adapter")
+    one, two = prefix_found(Kind.CHAT, fields, "m"), prefix_found(Kind.CHAT, fields, "m:adapter")
     assert one is not None and two is not None
     assert not set(one.hashes) & set(two.hashes)
     assert chat(SYSTEM, USER, cache_salt="a").hashes != chat(SYSTEM, USER, extra_key="a").hashes
@@ -191,13 +192,13 @@ def test_a_chat_of_any_length_is_the_same_with_and_without_parts(messages: int) 
 
 def test_one_very_long_message_is_counted_whole() -> None:
     text = LONG * 1000
-    assert chat(user(text), user(text)).chars == 2 * (5 + len(text))
+    assert chat(user(text), user(text)).chars == 2 * len(text)
     assert chat(user(text), user(text)) == chat(user([text]), user([text]))
 
 
 def test_a_completion_is_its_text() -> None:
     def complete(prompt: Any) -> Prefix | None:
-        return prompt_prefix(Kind.COMPLETION, {"prompt": prompt}, "m")
+        return prefix_found(Kind.COMPLETION, {"prompt": prompt}, "m")
 
     assert complete(LONG) == complete([LONG, QUESTION]) == prefix_of([LONG], seed_of("m"))
     assert complete([]) is complete("") is complete([{"a": 1}]) is complete(None) is None
@@ -205,7 +206,7 @@ def test_a_completion_is_its_text() -> None:
 
 def test_token_ids_are_four_characters_each() -> None:
     def complete(prompt: Any) -> Prefix:
-        prefix = prompt_prefix(Kind.COMPLETION, {"prompt": prompt}, "m")
+        prefix = prefix_found(Kind.COMPLETION, {"prompt": prompt}, "m")
         assert prefix is not None
         return prefix
 
@@ -221,7 +222,7 @@ def test_token_ids_are_four_characters_each() -> None:
 
 @pytest.mark.parametrize("ids", [[1.5] * 200, [1, "a"] * 200, [-1] * 200, [2**40] * 200, [None] * 200])
 def test_ids_that_are_none_count_as_nothing(ids: list[Any]) -> None:
-    assert prompt_prefix(Kind.COMPLETION, {"prompt": ids}, "m") is None
+    assert prefix_found(Kind.COMPLETION, {"prompt": ids}, "m") is None
 
 
 def test_responses_begin_with_their_instructions() -> None:
@@ -294,13 +295,13 @@ def test_engines_own_forms_are_read_too() -> None:
     ],
 )
 def test_embeddings_scores_and_token_counts_have_no_prefix(fields: dict[str, Any]) -> None:
-    assert prompt_prefix(Kind.JSON, fields, "m") is None
+    assert prefix_found(Kind.JSON, fields, "m") is None
 
 
 def test_what_is_short_or_no_json_call_has_none() -> None:
-    assert prompt_prefix(Kind.CHAT, {"messages": [user("hello")]}, "m") is None
-    assert prompt_prefix(Kind.FORM, {"messages": [SYSTEM]}, "m") is None
-    assert prompt_prefix(Kind.OTHER, {"messages": [SYSTEM]}, "m") is None
+    assert prefix_found(Kind.CHAT, {"messages": [user("hello")]}, "m") is None
+    assert prefix_found(Kind.FORM, {"messages": [SYSTEM]}, "m") is None
+    assert prefix_found(Kind.OTHER, {"messages": [SYSTEM]}, "m") is None
 
 
 JSON = st.recursive(
@@ -364,7 +365,7 @@ FIELDS = st.dictionaries(
 @given(st.sampled_from(Kind), FIELDS)
 def test_no_shape_raises(kind: Kind, fields: dict[str, Any]) -> None:
     before = repr(fields)
-    prefix = prompt_prefix(kind, fields, "m")
+    prefix = prefix_found(kind, fields, "m")
     assert prefix is None or len(prefix.hashes) == len(prefix.depths) > 0
     assert len(session_of(fields)) <= 256
     assert repr(fields) == before
