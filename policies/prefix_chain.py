@@ -85,13 +85,14 @@ def prefix_of(pieces: Sequence[str], seed: int, long_chars: int = 0) -> Prefix:
     end, last = ends[0], len(ends)
     while True:
         gap = (depth + 3) // 4
-        place = depth + (gap if gap > MIN_GAP_CHARS else MIN_GAP_CHARS)
+        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
                 gap = (depth + 4) // 5
-                index = bisect_left(ends, depth + (gap if gap > MIN_GAP_CHARS else MIN_GAP_CHARS), index)
+                least = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
+                index = bisect_left(ends, least, index)
                 if index == last:
                     break
                 end = ends[index]
