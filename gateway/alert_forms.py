@@ -1,6 +1,6 @@
 """How a change of a degradation rule is worded for whoever is told of it.
 
-Alertmanager (version 2 of its API): one alert per rule and subject with the labels `alertname` (the rule), `severity`, `scope`, `subject`, `source` (headrace) and those of the configuration;
+Alertmanager (version 2 of its API): one alert per rule and subject with the labels `alertname` and `rule` (both the rule's name, the second as Prometheus' alerts of the same rule have it), `severity`, `scope`, `subject`, `source` (headrace) and those of the configuration;
 annotations `summary`, `description`, `actions` and `runbook_url`; `startsAt`, and `endsAt`: when it let go, or when it is to end unless it is told again. What is empty is left out.
 Plain: `{"version": 1, "events": [{"rule", "scope", "subject", "severity", "state": "active" | "inactive", "metric", "value", "threshold", "actions", "cause", "at", "since", "summary", "description", "runbook_url", "labels"}]}`;
 times as RFC 3339 in UTC. The standby webhook gets `"standby": true | false` beside: whether any rule wants standby backends after these events.
@@ -75,6 +75,7 @@ def _alert(one: Told, labels: Mapping[str, str], ends_at: float) -> dict[str, An
     event = one.event
     own = {
         "alertname": event.rule,
+        "rule": event.rule,
         "severity": event.severity.value,
         "scope": event.scope.value,
         "subject": event.subject,

@@ -71,6 +71,7 @@ async def test_an_alertmanager_gets_a_list_of_alerts_at_its_path_that_end_when_t
     labels = {
         "site": "x",
         "alertname": "gpu-hot",
+        "rule": "gpu-hot",
         "severity": "critical",
         "scope": "backend",
         "subject": "a",
