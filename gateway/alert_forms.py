@@ -1,9 +1,9 @@
 """How a change of a degradation rule is worded for whoever is told of it.
 
-Alertmanager (version 2 of its API): one alert per rule and subject with the labels `alertname` (the rule), `severity`, `scope`, `subject`, and those of the configuration; annotations `summary`, `description`,
-`actions` and `runbook_url`; `startsAt`, and `endsAt` once it has let go.
-Plain: `{"version": 1, "events": [{"rule", "scope", "subject", "severity", "state": "active" | "inactive", "metric", "value", "threshold", "actions", "cause", "at", "summary", "runbook_url", "labels"}]}`;
-`at` as RFC 3339 in UTC.
+Alertmanager (version 2 of its API): one alert per rule and subject with the labels `alertname` and `rule` (both the rule's name, the second as Prometheus' alerts of the same rule have it), `severity`, `scope`, `subject`, `source` (headrace) and those of the configuration;
+annotations `summary`, `description`, `actions` and `runbook_url`; `startsAt`, and `endsAt`: when it let go, or when it is to end unless it is told again. What is empty is left out.
+Plain: `{"version": 1, "events": [{"rule", "scope", "subject", "severity", "state": "active" | "inactive", "metric", "value", "threshold", "actions", "cause", "at", "since", "summary", "description", "runbook_url", "labels"}]}`;
+times as RFC 3339 in UTC. The standby webhook gets `"standby": true | false` beside: whether any rule wants standby backends after these events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policies.rule_events import RuleEvent
+from policies.rule_events import RuleCause, RuleEvent
 
 
 class Told(NamedTuple):
@@ -27,7 +27,8 @@ class Told(NamedTuple):
     runbook_url: str = ""
 
 
-def plain(told: Sequence[Told], labels: Mapping[str, str]) -> bytes:
+def plain(told: Sequence[Told], labels: Mapping[str, str], standby: bool | None = None) -> bytes:
+    """`standby` None is for whoever is not the standby webhook."""
     events = [
         {
             "rule": one.event.rule,
@@ -41,52 +42,61 @@ def plain(told: Sequence[Told], labels: Mapping[str, str]) -> bytes:
             "actions": list(one.event.actions),
             "cause": one.event.cause,
             "at": _time(one.at),
+            "since": _time(one.since),
             "summary": summary(one.event),
+            "description": one.description,
             "runbook_url": one.runbook_url,
             "labels": dict(labels),
         }
         for one in told
     ]
-    return orjson.dumps({"version": 1, "events": events})
+    document: dict[str, Any] = {"version": 1, "events": events}
+    if standby is not None:
+        document["standby"] = standby
+    return orjson.dumps(document)
 
 
-def for_alertmanager(told: Sequence[Told], labels: Mapping[str, str]) -> bytes:
-    return orjson.dumps([_alert(one, labels) for one in told])
+def for_alertmanager(told: Sequence[Told], labels: Mapping[str, str], ends_at: float) -> bytes:
+    """`ends_at` is when what holds ends unless it is told again."""
+    return orjson.dumps([_alert(one, labels, ends_at) for one in told])
 
 
 def summary(event: RuleEvent) -> str:
     of = f"{event.scope} {event.subject}" if event.subject else "the fleet"
     value = "unknown" if event.value is None else f"{event.value:.4g}"
-    done = ", ".join(event.actions)
-    if event.is_active:
-        return (
-            f"{event.rule} holds for {of}: {event.metric} is {value} (threshold {event.threshold:g}); {done}"
-        )
-    return f"{event.rule} has let go of {of}: {event.metric} is {value}"
-
-
-def _alert(one: Told, labels: Mapping[str, str]) -> dict[str, Any]:
-    event = one.event
-    alert: dict[str, Any] = {
-        "labels": {
-            **labels,
-            "alertname": event.rule,
-            "severity": event.severity,
-            "scope": event.scope,
-            "subject": event.subject,
-            "source": "headrace",
-        },
-        "annotations": {
-            "summary": summary(event),
-            "description": one.description,
-            "actions": ", ".join(event.actions),
-            "runbook_url": one.runbook_url,
-        },
-        "startsAt": _time(one.since),
-    }
+    by = ", by an operator" if event.cause is RuleCause.OPERATOR else ""
     if not event.is_active:
-        alert["endsAt"] = _time(one.at)
-    return alert
+        return f"{event.rule} has let go of {of}{by}: {event.metric} is {value}"
+    done = f"; {', '.join(event.actions)}" if event.actions else ""
+    return f"{event.rule} holds for {of}{by}: {event.metric} is {value} (threshold {event.threshold:g}){done}"
+
+
+def _alert(one: Told, labels: Mapping[str, str], ends_at: float) -> dict[str, Any]:
+    event = one.event
+    own = {
+        "alertname": event.rule,
+        "rule": event.rule,
+        "severity": event.severity.value,
+        "scope": event.scope.value,
+        "subject": event.subject,
+        "source": "headrace",
+    }
+    annotations = {
+        "summary": summary(event),
+        "description": one.description,
+        "actions": ", ".join(event.actions),
+        "runbook_url": one.runbook_url,
+    }
+    return {
+        "labels": _filled({**labels, **own}),
+        "annotations": _filled(annotations),
+        "startsAt": _time(one.since),
+        "endsAt": _time(ends_at if event.is_active else one.at),
+    }
+
+
+def _filled(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if text}
 
 
 def _time(seconds: float) -> str:

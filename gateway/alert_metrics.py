@@ -2,7 +2,7 @@
 
 | name | type | labels | meaning |
 |---|---|---|---|
-| alerts_total | counter | receiver outcome | alerts `sent` or `dropped`, and calls that `failed`; receivers by their place in the configuration, or `standby` |
+| alerts_total | counter | receiver outcome | changes `sent` or `dropped`, alerts `repeated` to an Alertmanager, and calls that `failed`; receivers by their place in the configuration, or `standby` |
 | alerts_waiting | gauge | | not delivered yet |
 """
 

@@ -19,12 +19,14 @@ class AlertForm(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertReceiverSettings:
     url: str
+    """May hold a secret; it is never logged."""
     form: AlertForm = AlertForm.JSON
     bearer_token: str = ""
     min_severity: Severity = Severity.WARNING
     timeout_seconds: float = bounded(5, 0.05, 600)
+    """Of one call, the connection included."""
     repeat_seconds: float = bounded(60, 0.05, 86_400)
-    """An Alertmanager is told again of what still holds, since it forgets."""
+    """An Alertmanager is told again of what still holds, since it forgets; `json` is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,8 @@ class AlertSettings:
 
     receivers: tuple[AlertReceiverSettings, ...] = ()
     max_waiting: int = bounded(1000, 1, 1_000_000)
-    """Per receiver; beyond that what waits for longest is given up."""
+    """Per receiver; beyond that what waits for longest is given up, critical ones last."""
     runbook_base_url: str = ""
-    """In front of a rule's `runbook`."""
+    """In front of a rule's `runbook`, unless that is a URL itself."""
     labels: dict[str, str] = field(default_factory=dict)
     """Added to every alert."""

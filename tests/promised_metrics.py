@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import ModuleType
 
 from gateway import (
     affinity_metrics,
@@ -35,6 +36,10 @@ def promised() -> Iterator[tuple[str, str, set[str]]]:
         monitoring_metrics,
         rule_metrics,
     ):
-        for names, kind, labels in _ROW.findall(module.__doc__ or ""):
-            for name in names.split(", "):
-                yield f"headrace_{name}", kind, set(labels.split())
+        yield from rows(module)
+
+
+def rows(module: ModuleType) -> Iterator[tuple[str, str, set[str]]]:
+    for names, kind, labels in _ROW.findall(module.__doc__ or ""):
+        for name in names.split(", "):
+            yield f"headrace_{name}", kind, set(labels.split())

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.alert_settings import AlertReceiverSettings
 from gateway.configuration.patterns import pattern_fault
 from gateway.configuration.reading import Faults, Reading
 from gateway.configuration.urls import host_fault, url_fault
@@ -112,6 +113,7 @@ _SPELLING: Mapping[tuple[type[Any], str], Callable[[str], str | None]] = {
     (BackendSettings, "url"): url_fault,
     (BackendSettings, "name"): _optional_name_fault,
     (BackendSettings, "api_key"): _api_key_fault,
+    (AlertReceiverSettings, "bearer_token"): _api_key_fault,
     (BusinessTypeSettings, "name"): _own_name_fault("default"),
     (MatchSettings, "keywords"): _keyword_fault,
     (MatchSettings, "regex"): pattern_fault,
