@@ -46,9 +46,7 @@ def vllm_page() -> bytes:
 def dcgm_page() -> bytes:
     lines = []
     for name, value in _DCGM_NAMES:
-        lines.append(
-            b"# HELP DCGM_FI_DEV_%b As DCGM names it.\n# TYPE DCGM_FI_DEV_%b gauge\n" % (name, name)
-        )
+        lines.append(b"# HELP DCGM_FI_DEV_%b As DCGM names it.\n# TYPE DCGM_FI_DEV_%b gauge\n" % (name, name))
         for gpu in range(_GPUS):
             labels = (
                 b'gpu="%d",UUID="GPU-0b4c1d2e-3f40-5162-7384-95a6b7c8d9e%d",pci_bus_id="00000000:%02X:00.0",device="nvidia%d",modelName="NVIDIA H100 80GB HBM3",'
