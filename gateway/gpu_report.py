@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
+from math import inf
 from typing import NamedTuple
 
 from gateway.gpu_settings import GpuSettings
@@ -144,5 +145,6 @@ def _used_ratio(used: _Values, total: _Values, free: _Values, reserved: _Values)
         else:
             left, kept = free.get(labels), reserved.get(labels, 0.0)
             whole = None if value is None or left is None or kept is None else value + left + kept
-        ratios[labels] = None if value is None or not whole else _bounded(value / whole, 1.0)
+        is_known = value is not None and whole is not None and 0.0 < whole < inf
+        ratios[labels] = _bounded(value / whole, 1.0) if is_known else None
     return max(_known(ratios), default=None)
