@@ -145,6 +145,8 @@ def _used_ratio(used: _Values, total: _Values, free: _Values, reserved: _Values)
         else:
             left, kept = free.get(labels), reserved.get(labels, 0.0)
             whole = None if value is None or left is None or kept is None else value + left + kept
-        is_known = value is not None and whole is not None and 0.0 < whole < inf
-        ratios[labels] = _bounded(value / whole, 1.0) if is_known else None
+        if value is None or whole is None or not 0.0 < whole < inf:
+            ratios[labels] = None
+        else:
+            ratios[labels] = _bounded(value / whole, 1.0)
     return max(_known(ratios), default=None)

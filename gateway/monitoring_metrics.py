@@ -81,6 +81,7 @@ class Monitoring(Collector):
             for name, trail in self._pools.items()
             if name in names and (name in before) == (name in self._prices)
         }
+        self.beat(self._clock())  # so that what comes before the next beat counts
 
     def beat(self, now: float) -> None:
         router = self._router

@@ -180,6 +180,17 @@ async def test_timeout_seconds_bound_a_whole_reading_however_steadily_it_drips()
             dripping.cancel()
 
 
+async def test_timeout_seconds_are_how_long_a_silent_exporter_is_waited_for() -> None:
+    async with watched(timeout_seconds=0.05) as hasty, watched(timeout_seconds=600) as patient:
+        for watch in (hasty, patient):
+            await watch.is_told(60)
+            watch.answers(Script(before_head=Gate()))
+            await watch.is_asked(1)
+        asked = patient.asked
+        await hasty.is_asked(3)
+        assert patient.asked == asked
+
+
 async def test_a_slow_page_counts_as_of_when_it_was_asked_for() -> None:
     async with watched(timeout_seconds=30) as watch:
         await watch.is_told(60)
