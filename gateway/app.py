@@ -98,9 +98,7 @@ class Gateway:
         registry.register(GpusNow(lambda: (self.router, clock())))
         self._heartbeat = Heartbeat(
             [
-                lambda now: (
-                    self.telemetry.count()
-                ),  # else the last few requests would be told of by the next ones
+                lambda now: self.telemetry.count(),
                 self.router.samples.take,
                 monitoring.beat,
                 self._canaries.beat,

@@ -185,6 +185,10 @@ def test_a_span_that_is_changed_by_a_reload_begins_anew_and_the_others_go_on() -
     watch.reconfigure(replace(PRICED, monitoring=MonitoringSettings(business_seconds=100.0)))
     watch.passes(1)
     assert before - watch.names() == LEVELS[FIVE_MINUTES]
+    shorter = MonitoringSettings(business_seconds=100.0, primary_seconds=30.0)
+    watch.reconfigure(replace(PRICED, monitoring=shorter))
+    watch.passes(1)
+    assert before - watch.names() == LEVELS[FIVE_MINUTES] | LEVELS[MINUTE]
 
 
 # --- primary ------------------------------------------------------------------------------------------------------------------
