@@ -98,6 +98,7 @@ class Gateway:
         registry.register(GpusNow(lambda: (self.router, clock())))
         self._heartbeat = Heartbeat(
             [
+                lambda now: self.telemetry.count(),
                 self.router.samples.take,
                 monitoring.beat,
                 self._canaries.beat,

@@ -20,6 +20,7 @@ import httpx
 import orjson
 
 from gateway.engine_report import read_loads, read_metrics
+from gateway.foreign_page import MOST_METRICS_BYTES, get_page
 from policies.dialects import NOTHING_TOLD, Dialect, EngineFlags, EngineReport
 
 _MAX_MODELS = 10_000
@@ -57,12 +58,12 @@ class EnginePages:
         if not self._health_path:
             self._health_path = await self._find_health_path()
         path, self._health_path = self._health_path, ""
-        answer = await self._client.get(path)
+        answer = await get_page(self._client, path)
         if (
-            answer.status_code != 404
+            answer.status != 404
         ):  # else another engine came up at this address, as may be behind a broken connection
             self._health_path = path
-        return "" if answer.status_code == 200 else f"{path} answered {answer.status_code}"
+        return "" if answer.status == 200 else f"{path} answered {answer.status}"
 
     async def models(self) -> list[dict[str, Any]] | None:
         """The cards, or None where the engine does not tell."""
@@ -88,8 +89,10 @@ class EnginePages:
         """None where the engine does not tell."""
         for path, read in self._load_pages:
             if self.load_path in ("", path):
-                answer = await self._client.get(path)
-                report = read(answer.content) if answer.status_code == 200 else NOTHING_TOLD
+                answer = await get_page(
+                    self._client, path, MOST_METRICS_BYTES, by_lines=path.endswith("/metrics")
+                )
+                report = read(answer.body) if answer.status == 200 else NOTHING_TOLD
                 if report != NOTHING_TOLD:
                     self.load_path = path
                     return report
@@ -108,17 +111,17 @@ class EnginePages:
 
     async def _find_health_path(self) -> str:
         for probed, health_path in _HEALTH_PATHS:
-            if (await self._client.get(probed)).status_code in (200, 503):
+            if (await get_page(self._client, probed)).status in (200, 503):
                 return health_path
         return "/v1/models"
 
     async def _object(self, path: str) -> dict[str, Any] | None:
         """The JSON object at `path`, None where there is none."""
-        answer = await self._client.get(path)
-        if answer.status_code != 200:
+        answer = await get_page(self._client, path)
+        if answer.status != 200:
             return None
         try:
-            content = orjson.loads(answer.content)
+            content = orjson.loads(answer.body)
         except orjson.JSONDecodeError:
             return None
         return content if isinstance(content, dict) else None

@@ -1,47 +1,74 @@
 """Reads what a page in Prometheus' text format tells of a backend's GPUs.
 
-Known without configuration, each the first that is there: DCGM's `DCGM_FI_DEV_GPU_TEMP`, `DCGM_FI_DEV_FB_USED` with `DCGM_FI_DEV_FB_FREE` and `DCGM_FI_DEV_FB_RESERVED`,
-`DCGM_FI_DEV_GPU_UTIL`; nvidia_gpu_exporter's `nvidia_smi_temperature_gpu`, `nvidia_smi_memory_used_bytes` with `nvidia_smi_memory_total_bytes`, `nvidia_smi_utilization_gpu_ratio`.
-Used memory is a share of used + free + reserved, or of the total; the two series of one GPU are those with equal labels.
-A value that is no number, negative, or beyond what can be (temperatures above 200 C, shares above 1) makes that field None, whichever GPU it is of: a GPU that is not
-known may be the hot one. Nothing here raises. The page as a whole is never parsed.
+Known without configuration, of each row the first that is there:
+
+| what | names |
+|---|---|
+| temperature | `DCGM_FI_DEV_GPU_TEMP`, `nvidia_smi_temperature_gpu` |
+| memory used | `DCGM_FI_DEV_FB_USED`, `nvidia_smi_memory_used_bytes` |
+| all memory | `DCGM_FI_DEV_FB_TOTAL`, `nvidia_smi_memory_total_bytes`; else used + `DCGM_FI_DEV_FB_FREE` + `DCGM_FI_DEV_FB_RESERVED` (0 where it is not told) |
+| utilisation | `DCGM_FI_DEV_GPU_UTIL` (percent), `DCGM_FI_PROF_GR_ENGINE_ACTIVE` and `nvidia_smi_utilization_gpu_ratio` (0 to 1) |
+
+The two series of one GPU's memory are those with equal labels. A value that is no number, negative, DCGM's sign for "not known", beyond what can be (above 200 C, a share above 1) or
+stamped with a time more than `stale_seconds` ago (as /federate of a Prometheus does) makes that field None, whichever GPU it is of: a GPU that is not known may be the hot one.
+Limit: a GPU that has gone from the page altogether is not missed.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from functools import cache
-from math import isfinite
+from math import inf
+from typing import NamedTuple
 
 from gateway.gpu_settings import GpuSettings
+from gateway.text_format import Sample, labels_of, samples_of
 from policies.gpu_report import NO_GPU, GpuReport
 
-_TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
-_USED = ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
-_TOTAL = ("nvidia_smi_memory_total_bytes",)
-_FREE = ("DCGM_FI_DEV_FB_FREE",)
-_RESERVED = ("DCGM_FI_DEV_FB_RESERVED",)
-_UTILISATION = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio")
 _HOTTEST_CELSIUS = 200.0
-_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_BLANKS = frozenset(
+    float(blank + kind)
+    for blank in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 1 << 47)  # of 32 bits, of 64 bits, of a float
+    for kind in range(4)
+)
+"""DCGM's own: not known, not found, not supported, not allowed."""
 
-_Series = dict[bytes, float | None]
-"""Values by labels."""
+
+class _Names(NamedTuple):
+    temperature: tuple[str, ...] = ("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
+    used: tuple[str, ...] = ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
+    total: tuple[str, ...] = ("DCGM_FI_DEV_FB_TOTAL", "nvidia_smi_memory_total_bytes")
+    free: tuple[str, ...] = ("DCGM_FI_DEV_FB_FREE",)
+    reserved: tuple[str, ...] = ("DCGM_FI_DEV_FB_RESERVED",)
+    utilisation: tuple[str, ...] = (
+        "DCGM_FI_DEV_GPU_UTIL",
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        "nvidia_smi_utilization_gpu_ratio",
+    )
 
 
-def read_gpu(page: bytes, settings: GpuSettings) -> GpuReport:
+_Values = dict[bytes, float | None]
+"""By labels."""
+
+
+def read_gpu(page: bytes, settings: GpuSettings, unix_now: float) -> GpuReport:
+    """Nothing here raises, whatever the page."""
     names = _names(settings)
-    found: dict[str, _Series] = {}
-    wanted = _wanted(settings.labels)
-    for name, labels, text in _line_of(tuple(dict.fromkeys(sum(names, ())))).findall(b"\n" + page):
-        if not wanted or _is_ours(labels, wanted):
-            found.setdefault(name.decode(), {})[labels] = _number(text)
-    temperature, used, total, free, reserved, utilisation = (_first(found, options) for options in names)
-    name_of_utilisation = next((name for name in names[5] if name in found), "")
-    whole = 1.0 if name_of_utilisation.endswith("ratio") else 100.0
+    ours = _Ours(settings.labels, unix_now - settings.stale_seconds)
+    found = {
+        name: values
+        for name, samples in samples_of(page, sum(names, ())).items()
+        if (values := ours.values(samples))
+    }
+
+    def told(options: tuple[str, ...]) -> tuple[str, _Values]:
+        return next(((name, found[name]) for name in options if name in found), ("", {}))
+
+    utilisation, busy = told(names.utilisation)
     return GpuReport(
-        _temperature(temperature), _used_ratio(used, total, free, reserved), _mean_ratio(utilisation, whole)
+        _bounded(max(_known(told(names.temperature)[1]), default=None), _HOTTEST_CELSIUS),
+        _used_ratio(*(told(options)[1] for options in (names.used, names.total, names.free, names.reserved))),
+        _mean(_known(busy), 1.0 if utilisation.endswith(("ratio", "_ACTIVE")) else 100.0),
     )
 
 
@@ -53,25 +80,37 @@ def tells_nothing(report: GpuReport) -> bool:
     return report == NO_GPU
 
 
-def _names(settings: GpuSettings) -> tuple[tuple[str, ...], ...]:
-    def either(given: str, known: tuple[str, ...]) -> tuple[str, ...]:
-        return (given,) if given else known
-
-    own_total = settings.memory_total
-    return (
-        either(settings.temperature, _TEMPERATURE),
-        either(settings.memory_used, _USED),
-        either(own_total, _TOTAL),
-        () if own_total else _FREE,
-        () if own_total else _RESERVED,
-        either(settings.utilisation, _UTILISATION),
-    )
-
-
 @cache
-def _line_of(names: tuple[str, ...]) -> re.Pattern[bytes]:
-    either = "|".join(re.escape(name) for name in names)
-    return re.compile(rf"\n({either})(?:\{{([^\n]*)\}})?[ \t]+(\S+)".encode())
+def _names(settings: GpuSettings) -> _Names:
+    given = {
+        "temperature": settings.temperature,
+        "used": settings.memory_used,
+        "total": settings.memory_total,
+        "utilisation": settings.utilisation,
+    }
+    return _Names(**{field: (name,) for field, name in given.items() if name})
+
+
+class _Ours:
+    """The values of one backend's series, None for what is not known."""
+
+    def __init__(self, labels: tuple[str, ...], oldest_at: float) -> None:
+        self._wanted = _wanted(labels)
+        self._oldest_at = oldest_at
+
+    def values(self, samples: list[Sample]) -> _Values:
+        return {sample.labels: self._value(sample) for sample in samples if self._is_ours(sample)}
+
+    def _is_ours(self, sample: Sample) -> bool:
+        if not self._wanted:
+            return True
+        labels = labels_of(sample)
+        return all(labels.get(name) in values for name, values in self._wanted.items())
+
+    def _value(self, sample: Sample) -> float | None:
+        value, at = sample.value, sample.at
+        is_known = value is not None and value >= 0.0 and value not in _BLANKS
+        return value if is_known and (at is None or at >= self._oldest_at) else None
 
 
 @cache
@@ -83,49 +122,31 @@ def _wanted(labels: tuple[str, ...]) -> dict[bytes, frozenset[bytes]]:
     return {name: frozenset(found) for name, found in values.items()}
 
 
-def _is_ours(labels: bytes, wanted: dict[bytes, frozenset[bytes]]) -> bool:
-    named = dict(_LABEL.findall(labels))
-    return all(named.get(name) in values for name, values in wanted.items())
-
-
-def _first(found: dict[str, _Series], options: tuple[str, ...]) -> _Series:
-    return next((found[name] for name in options if name in found), {})
-
-
-def _number(text: bytes) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) and number >= 0.0 else None
-
-
-def _known(values: list[float | None]) -> list[float]:
+def _known(values: _Values) -> list[float]:
     """All of them, or none where one is not known."""
-    known = [value for value in values if value is not None]
+    known = [value for value in values.values() if value is not None]
     return known if len(known) == len(values) else []
 
 
-def _temperature(series: _Series) -> float | None:
-    hottest = max(_known(list(series.values())), default=None)
-    return hottest if hottest is not None and hottest <= _HOTTEST_CELSIUS else None
+def _bounded(value: float | None, most: float) -> float | None:
+    return value if value is not None and value <= most else None
 
 
-def _used_ratio(used: _Series, total: _Series, free: _Series, reserved: _Series) -> float | None:
-    ratios: list[float | None] = []
+def _mean(values: list[float], whole: float) -> float | None:
+    return _bounded(sum(values) / len(values) / whole, 1.0) if values else None
+
+
+def _used_ratio(used: _Values, total: _Values, free: _Values, reserved: _Values) -> float | None:
+    """Of the fullest."""
+    ratios: _Values = {}
     for labels, value in used.items():
-        whole: float | None
         if total:
             whole = total.get(labels)
         else:
             left, kept = free.get(labels), reserved.get(labels, 0.0)
             whole = None if value is None or left is None or kept is None else value + left + kept
-        ratio = None if value is None or not whole else value / whole
-        ratios.append(ratio if ratio is not None and ratio <= 1.0 else None)
+        if value is None or whole is None or not 0.0 < whole < inf:
+            ratios[labels] = None
+        else:
+            ratios[labels] = _bounded(value / whole, 1.0)
     return max(_known(ratios), default=None)
-
-
-def _mean_ratio(series: _Series, whole: float) -> float | None:
-    values = _known(list(series.values()))
-    mean = sum(values) / len(values) / whole if values else None
-    return mean if mean is not None and mean <= 1.0 else None

@@ -1,6 +1,7 @@
 """The state of the backends' GPUs, read again and again on connections of its own: one task per address, whose page may tell of several backends.
 
-Settings: `GpuSettings` of each backend. A page that does not come, is not 200 or is larger than `_MOST_BYTES` tells nothing: what was known ages, and is unknown once it is stale.
+Settings: `GpuSettings` of each backend; of several at one address the shortest interval and timeout count. A page that does not come, is not 200 or too large (`gateway.foreign_page`)
+tells nothing: what was known ages, and is unknown once it is stale.
 What an address tells and lacks is one log line, and another only when that changes.
 """
 
@@ -9,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Iterable
 
 import httpx
 
+from gateway.foreign_page import MOST_METRICS_BYTES, get_page
 from gateway.gpu_report import read_gpu, tells_nothing, untold
 from gateway.gpu_settings import GpuSettings
 from policies.gpu_report import GpuReport
 from policies.terms import BackendId
 
 _logger = logging.getLogger("headrace")
-_MOST_BYTES = 16 * 1024 * 1024
-
 GpuListener = Callable[[BackendId, GpuReport, float, float], None]
 """Told the report, when it was asked for, and until when it holds."""
 Members = tuple[tuple[BackendId, GpuSettings], ...]
@@ -63,36 +64,33 @@ class GpuRounds:
         ) as client:
             while True:
                 asked_at = clock()
-                page, problem = await _page(client, url)
-                for id, settings in members:
-                    report = read_gpu(page, settings)
-                    if not tells_nothing(report):
-                        self._listener(id, report, asked_at, asked_at + settings.stale_seconds)
-                    _say(id, problem or _lacking(report), said)
+                await self._round(client, members, asked_at, said)
                 # Spread, so that the rounds of a fleet do not fall together.
                 due = asked_at + interval * random.uniform(0.9, 1.0)  # noqa: S311
                 await asyncio.sleep(max(0.0, due - clock()))
 
+    async def _round(
+        self, client: httpx.AsyncClient, members: Members, asked_at: float, said: dict[BackendId, str]
+    ) -> None:
+        try:
+            page, problem = await _page(client, members[0][1].url)
+            unix_now = time.time()
+            for id, settings in members:
+                report = read_gpu(page, settings, unix_now)
+                if not tells_nothing(report):
+                    self._listener(id, report, asked_at, asked_at + settings.stale_seconds)
+                _say(id, problem or _lacking(report), said)
+        except Exception:  # a task that ended for good would leave its numbers unknown, unseen
+            _logger.exception("reading the state of GPUs failed")
+
 
 async def _page(client: httpx.AsyncClient, url: str) -> tuple[bytes, str]:
     """The page, and what is wrong where there is none."""
-    parts: list[bytes] = []
-    size = 0
     try:
-        async with client.stream("GET", url) as answer:
-            if answer.status_code != 200:
-                return b"", f"answered {answer.status_code}"
-            async for part in answer.aiter_raw():
-                parts.append(part)
-                size += len(part)
-                if size > _MOST_BYTES:
-                    return b"", f"sent more than {_MOST_BYTES} bytes"
+        page = await get_page(client, url, MOST_METRICS_BYTES, by_lines=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return b"", f"{type(error).__name__} {error}".strip()
-    except Exception as error:  # a task that ended for good would leave its numbers unknown, unseen
-        _logger.exception("reading the state of GPUs failed")
-        return b"", type(error).__name__
-    return b"".join(parts), ""
+    return (page.body, "") if page.status == 200 else (b"", f"answered {page.status}")
 
 
 def _lacking(report: GpuReport) -> str:

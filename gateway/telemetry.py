@@ -101,7 +101,7 @@ class Telemetry:
         ProcessCollector(registry=registry)
 
     def ended(self, record: Record) -> None:
-        """Counted together with those after it, which costs less than one by one, and before anything is shown."""
+        """Counted together with those after it, which costs less than one by one, and before anything is shown or judged: `count`."""
         self._uncounted.append(record)
         if len(self._uncounted) >= _COUNTED_TOGETHER:
             self.count()

@@ -20,6 +20,7 @@ from routing.counts import Counts
 from routing.endings import Endings, upper_quantile
 from routing.fleet import Fleet
 from routing.path_shares import PathShares
+from routing.peak import Peak
 from routing.pool import Pool
 from routing.trail import Trail
 
@@ -29,21 +30,23 @@ _LATE_SHARE = 0.95
 
 
 class Gpu:
-    """`report` holds until `until`; `swing` is of the last two reports that told of memory."""
+    """`report` holds until `until`; `swing` is of the last two reports if both told of memory, `swings` the largest of them in a span."""
 
-    __slots__ = ("at", "memory", "report", "swing", "until")
+    __slots__ = ("at", "report", "swing", "swings", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, swing_seconds: float) -> None:
         self.report: GpuReport = NO_GPU
         self.at = self.until = -inf
-        self.memory: float | None = None
         self.swing: float | None = None
+        self.swings = Peak(swing_seconds)
 
     def told(self, report: GpuReport, at: float, until: float) -> None:
-        used, before = report.memory_used_ratio, self.memory
+        used, before = report.memory_used_ratio, self.report.memory_used_ratio
         is_followed = self.until >= at  # after a gap there is nothing to compare with
         self.swing = abs(used - before) / before if is_followed and used is not None and before else None
-        self.report, self.at, self.until, self.memory = report, at, until, used
+        if self.swing is not None:
+            self.swings.note(self.swing, at)
+        self.report, self.at, self.until = report, at, until
 
 
 class _Cache:
@@ -82,29 +85,31 @@ class Samples:
         self._paths = paths
         self._admission = admission
         self._gpus: dict[BackendId, Gpu] = {}
+        self._caches: dict[BackendId, _Cache] = {}
+        self._gathering: dict[PoolName, Trail] = {}
+        self._recent = Trail(RECENT_SECONDS)
+        self._hot = self._abnormal = Trail(0.0)
         self.configure(60.0, 300.0)
 
     def configure(self, primary_seconds: float, abnormal_seconds: float) -> None:
         """Spans that change begin anew. For the fleet as it is configured now."""
-        known = {backend.id for backend in self._fleet}
-        self._gpus = {id: gpu for id, gpu in self._gpus.items() if id in known}
-        if getattr(self, "_primary_seconds", None) != primary_seconds:
-            self._primary_seconds = primary_seconds
-            self._caches: dict[BackendId, _Cache] = {}
-            self._gathering: dict[PoolName, Trail] = {}
-            self._hot = Trail(primary_seconds)
-        self._caches = {id: cache for id, cache in self._caches.items() if id in known}
-        self._gathering = {
-            name: trail for name, trail in self._gathering.items() if name in self._fleet.pools
-        }
-        if getattr(self, "_abnormal_seconds", None) != abnormal_seconds:
-            self._abnormal_seconds = abnormal_seconds
+        if self._hot.seconds != primary_seconds:
+            self._hot, self._caches, self._gathering = Trail(primary_seconds), {}, {}
+            for gpu in self._gpus.values():
+                gpu.swings = Peak(primary_seconds)
+        if self._abnormal.seconds != abnormal_seconds:
             self._abnormal = Trail(abnormal_seconds)
-            self._recent = Trail(RECENT_SECONDS)
+        known, pools = {backend.id for backend in self._fleet}, self._fleet.pools
+        self._gpus = {id: gpu for id, gpu in self._gpus.items() if id in known}
+        self._caches = {id: cache for id, cache in self._caches.items() if id in known}
+        self._gathering = {name: trail for name, trail in self._gathering.items() if name in pools}
 
     def gpu(self, backend_id: BackendId, report: GpuReport, at: float, until: float) -> None:
         if self._fleet.get(backend_id) is not None:
-            self._gpus.setdefault(backend_id, Gpu()).told(report, at, until)
+            gpu = self._gpus.get(backend_id)
+            if gpu is None:
+                gpu = self._gpus[backend_id] = Gpu(self._hot.seconds)
+            gpu.told(report, at, until)
 
     def gpu_of(self, backend_id: BackendId) -> Gpu | None:
         return self._gpus.get(backend_id)
@@ -113,12 +118,12 @@ class Samples:
         for backend in self._fleet:
             cache = self._caches.get(backend.id)
             if cache is None:
-                cache = self._caches[backend.id] = _Cache(self._primary_seconds)
+                cache = self._caches[backend.id] = _Cache(self._hot.seconds)
             cache.take(backend, now)
         for pool in self._fleet.pools.values():
             trail = self._gathering.get(pool.name)
             if trail is None:
-                trail = self._gathering[pool.name] = Trail(self._primary_seconds)
+                trail = self._gathering[pool.name] = Trail(self._hot.seconds)
             sizes = self._counts.batches.get(pool.name)
             trail.note((0.0 if sizes is None else sizes.sum, self._counts.batch_places[pool.name]), now)
         endings, paths = self._endings, self._paths()

@@ -37,7 +37,3 @@ class Trail:
         if not self._points or at <= self._points[0][0]:
             return None
         return tuple([new - old for new, old in zip(latest, self._points[0][1], strict=True)])
-
-    def elapsed(self) -> float:
-        """Seconds that `gained` is about."""
-        return self._latest[0] - self._points[0][0] if self._points else 0.0

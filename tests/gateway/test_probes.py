@@ -6,17 +6,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.configuration import backend_name
+from gateway.foreign_page import MOST_METRICS_BYTES
 from gateway.models import ModelCatalogue
 from gateway.probes import Probes, self_check
 from gateway.settings import BackendSettings, ProbeSettings
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.terms import BackendId
-from tests.backend import Backend, Gate, Script, json_script
+from tests.backend import Backend, Ending, Framing, Gate, Script, json_script
 from tests.captures import FIXTURES, split_answer
 
 QUICK = ProbeSettings(interval_seconds=0.05, load_seconds=0.05)
@@ -259,6 +261,42 @@ async def test_a_load_page_that_hangs_gives_no_report_and_leaves_health_as_it_is
             assert set(listener.healths) == {(True, False)} and listener.reports == []
             become_vllm(engine)
             await listener.until(lambda: bool(listener.reports))
+
+
+async def test_a_load_page_without_end_gives_no_report_and_leaves_health_as_it_is() -> None:
+    async with Backend(record_probes=True) as engine:
+        become_vllm(engine)
+        whole = captured("vllm-0.32.0", "metrics-busy").chunks
+        engine.probes["/metrics"] = Script(
+            chunks=[*whole, b"#" * MOST_METRICS_BYTES], framing=Framing.CHUNKED, ending=Ending.SILENT
+        )
+        async with probed(engine) as listener:
+            await engine.until(lambda: paths(engine).count("/metrics") >= 2)
+            await listener.until(lambda: len(listener.healths) >= 3)
+            assert set(listener.healths) == {(True, False)} and listener.reports == []
+            become_vllm(engine)
+            await listener.until(lambda: bool(listener.reports))
+
+
+async def test_a_health_answer_that_never_ends_is_no_health_however_steadily_it_comes() -> None:
+    drops = [Gate() for _ in range(2_000)]
+    chunks = [part for drop in drops for part in (b"ok", drop)]
+
+    async def drip() -> None:
+        for drop in drops:
+            drop.set()
+            await asyncio.sleep(0.005)
+
+    async with Backend() as engine:
+        become_vllm(engine)
+        engine.probes["/health"] = Script(framing=Framing.CHUNKED, chunks=chunks)
+        dripping = asyncio.create_task(drip())
+        try:
+            async with probed(engine, replace(QUICK, timeout_seconds=0.1)) as listener:
+                await listener.until(lambda: listener.healths == [(False, False)])
+                assert not dripping.done()
+        finally:
+            dripping.cancel()
 
 
 async def test_the_first_health_result_does_not_wait_for_the_engines_own_pages() -> None:
