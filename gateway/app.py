@@ -34,6 +34,7 @@ from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
 from gateway.relay import Send
 from gateway.request_log import RequestLog, Write
+from gateway.rule_log import RuleLog
 from gateway.rule_metrics import RulesNow
 from gateway.sessions.backing import Backing
 from gateway.sessions.history import Histories
@@ -45,6 +46,7 @@ from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
+from policies.gpu_report import GpuReport
 from policies.rule_events import RuleEvent
 from policies.terms import BackendId, Refusal
 from routing.router import Router
@@ -88,7 +90,8 @@ class Gateway:
         self._catalogue = ModelCatalogue()
         self._probes = Probes(self.router.engines, self._catalogue, self.turnstile.pump, self.router.engines)
         self._canaries = Canaries(self.router.circuits, self.turnstile.pump)
-        self._gpus = GpuRounds(self.router.samples.gpu)
+        self._gpus = GpuRounds(self._gpu_told)
+        self._rule_log = RuleLog(lambda: self.router)
         self.alerts = Alerts()
         monitoring = self._monitoring = Monitoring(self.router, self._accuracy, turns, clock)
         registry = self.telemetry.registry
@@ -103,6 +106,7 @@ class Gateway:
                 monitoring.beat,
                 self._canaries.beat,
                 lambda now: self.tell(self.router.degradation.beat(now)),
+                self._rule_log.beat,
                 lambda now: self.turnstile.pump(),
             ]
         )
@@ -156,12 +160,17 @@ class Gateway:
         self.turnstile.pump()
 
     def tell(self, events: list[RuleEvent]) -> None:
-        """Of degradation rules that have changed their state: the log, and whoever wants to know outside."""
+        """Of degradation rules that have changed their state or were forced: the log, and whoever wants to know outside."""
+        self._rule_log.audit()
         for event in events:
             _logger.warning("%s", summary(event))
             self.alerts.tell(event, self.router.degradation.rules.get(event.rule), time.time())
         if events:
             self.turnstile.pump()
+
+    def _gpu_told(self, backend_id: BackendId, report: GpuReport, at: float, until: float) -> None:
+        self.router.samples.gpu(backend_id, report, at, until)
+        self.tell(self.router.degradation.told(backend_id, asyncio.get_running_loop().time()))
 
     def interrupt_all(self) -> None:
         """End what is still running: a stream gets an error event, the rest a 503."""

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from gateway.gpu_settings import GpuSettings
 from gateway.text_format import Sample, labels_of, samples_of
 from policies.gpu_report import NO_GPU, GpuReport
+from policies.metric_catalogue import HOTTEST_CELSIUS
 
-_HOTTEST_CELSIUS = 200.0
 _BLANKS = frozenset(
     float(blank + kind)
     for blank in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 1 << 47)  # of 32 bits, of 64 bits, of a float
@@ -66,7 +66,7 @@ def read_gpu(page: bytes, settings: GpuSettings, unix_now: float) -> GpuReport:
 
     utilisation, busy = told(names.utilisation)
     return GpuReport(
-        _bounded(max(_known(told(names.temperature)[1]), default=None), _HOTTEST_CELSIUS),
+        _bounded(max(_known(told(names.temperature)[1]), default=None), HOTTEST_CELSIUS),
         _used_ratio(*(told(options)[1] for options in (names.used, names.total, names.free, names.reserved))),
         _mean(_known(busy), 1.0 if utilisation.endswith(("ratio", "_ACTIVE")) else 100.0),
     )

@@ -3,7 +3,7 @@
 | name | type | labels | meaning |
 |---|---|---|---|
 | rule_active | gauge | rule scope subject severity | 1 while it acts; subject is a backend, a pool, or empty for the fleet |
-| rule_value | gauge | rule scope subject | its metric, as last known |
+| rule_value | gauge | rule scope subject | its metric; no series where it is not known |
 | rule_transitions_total | counter | rule state | changes to `active` and `inactive` |
 | rule_usable | gauge | rule | 0 where its metric is not known of any subject |
 """

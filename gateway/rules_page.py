@@ -1,13 +1,12 @@
 """`/admin/rules`: every degradation rule with its state for each subject, what all of them do now, and who has forced what.
 
 GET gives all of it. POST `/admin/rules/{name}` forces a rule: `{"force": "on" | "off" | null, "subject": "", "seconds": 600, "by": "name"}`; null takes a force back. Without `subject` it is of all subjects.
-`seconds` says when it ends by itself, 1 second to 7 days. Each force is in the audit trail and in the log.
+`seconds` says when it ends by itself, 1 second to 7 days. Each force, and its end, is in the audit trail and in the log (`gateway.rule_log`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.errors import Refused, refusal_answer
-from policies.degradation import Rule
+from policies.degradation import Phase, Rule
 from policies.degradation_actions import wording
 from policies.rule_events import RuleEvent
 from policies.terms import Refusal
@@ -27,7 +26,6 @@ from routing.degradation import Instance
 from routing.router import Router
 from routing.rule_check import objections
 
-_logger = logging.getLogger("headrace")
 PATH = "/admin/rules"
 MAX_SECONDS = 7 * 86_400
 _MAX_BODY = 65_536
@@ -60,7 +58,7 @@ def rules_state(router: Router, now: float) -> dict[str, Any]:
         "rules": [
             {
                 **_rule(rule),
-                "problems": objections(degradation, router.fleet, name),
+                "problems": objections(router, name, now),
                 "subjects": [_subject(router, one, now, started) for one in degradation.instances(name)],
             }
             for name, rule in degradation.rules.items()
@@ -75,7 +73,7 @@ def rules_state(router: Router, now: float) -> dict[str, Any]:
                 "by": entry.by,
                 "until": None if entry.until is None else started + entry.until,
             }
-            for entry in degradation.trail
+            for entry in degradation.forces.trail
         ],
     }
 
@@ -108,11 +106,18 @@ def _subject(router: Router, one: Instance, now: float, started: float) -> dict[
         "subject": one.subject,
         "active": one.is_active,
         "phase": one.state.phase,
-        "seconds": round(now - (one.since if one.is_active else one.state.since), 1),
+        "seconds": _seconds(one, now),
         "value": one.value,
         "forced": None if force is None else ("on" if force.is_on else "off"),
         "until": None if force is None else started + force.until,
     }
+
+
+def _seconds(one: Instance, now: float) -> float | None:
+    """For how long it has acted, else for how long it has been about to."""
+    if one.is_active:
+        return round(now - one.since, 1)
+    return None if one.state.phase is Phase.INACTIVE else round(now - one.state.since, 1)
 
 
 async def _fields(request: Request) -> dict[str, Any]:
@@ -148,14 +153,16 @@ def _forced(router: Router, name: str, fields: dict[str, Any]) -> list[RuleEvent
     if not isinstance(by, str) or not 1 <= len(by) <= _MAX_NAME or not by.isprintable():
         raise _wrong(f"`by` has to say who does it, in 1 to {_MAX_NAME} characters", "by")
     if force is None:
-        _logger.warning("rule %s released by %r", name, by)
+        if not degradation.forces.has(name, subject):
+            raise _wrong(
+                f"Nothing is forced for {'the rule' if subject is None else 'this subject alone'}", "force"
+            )
         return degradation.unforce(name, subject, by, now)
     if force not in ("on", "off"):
         raise _wrong('`force` has to be "on", "off" or null', "force")
     seconds = fields.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MAX_SECONDS:
         raise _wrong(f"`seconds` has to say for how long, 1 to {MAX_SECONDS}", "seconds")
-    _logger.warning("rule %s forced %s by %r for %g s", name, force, by, seconds)
     return degradation.force(name, subject, force == "on", now + seconds, by, now)
 
 

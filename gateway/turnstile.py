@@ -44,8 +44,10 @@ _BY_DRAIN_RATE = frozenset(
     }
 )
 
-SHORT = _BY_DRAIN_RATE | {Refusal.NO_BACKEND, Refusal.LANE_REFUSED, Refusal.RATE_LIMITED}
+SHORT = _BY_DRAIN_RATE | {Refusal.NO_BACKEND}
 """Refusals for want of capacity."""
+_BY_RULE = frozenset({Refusal.LANE_REFUSED, Refusal.RATE_LIMITED, Refusal.COLD_PATH_CLOSED})
+"""What a rule refuses neither asked for a slot nor was shed: else a rule that goes by the share that is shed would hold itself up."""
 
 Grant = Lease | Refusal
 
@@ -104,7 +106,8 @@ class Turnstile:
     def try_enter(self, model: str, intent: Intent) -> Lease | Ticket:
         router, now = self.router, self._loop.time()
         decision = router.arrive(model, now, intent)
-        router.endings.asked[intent.lane] += 1
+        if decision not in _BY_RULE:
+            router.endings.asked[intent.lane] += 1
         if isinstance(decision, Refusal):
             raise self._refused(decision, model, intent.lane)
         return decision

@@ -5,9 +5,10 @@ Decides, for one rule and one subject, the next state from one reading:
 - active -> clearing at the first reading that is not beyond `clear_threshold` any more; clearing -> active where one is again; clearing -> inactive after
   `clear_seconds`, and `min_hold_seconds` after it took hold at the earliest.
 `only_while` has to hold too, with thresholds of its own to take hold and to let go; it is looked at as the metric is.
-Unknown (None) is never taken for a number: it ends a pending streak, and counts as not beyond while active, so a rule keeps its hold for `clear_seconds` and then lets go.
-Inputs: readings in the metric's unit (`policies.metric_catalogue`), `now` in seconds; `is_new` says whether the reading is another sample than the one before.
-Settings of a rule: `for_seconds` (0..604800, default 0: at once), `samples` (1..1000, default None: by time), `clear_threshold` (default the threshold),
+Unknown (None, be it never told or too old) is never taken for a number. Nothing takes hold on it: it ends a pending streak. While active it counts as not beyond: a rule keeps its hold
+for `clear_seconds` and then lets go, for a metric that will never come back must not degrade a fleet for ever; it says so (`RuleCause.UNKNOWN`, and no value in the event).
+Inputs: readings in the metric's unit (`policies.metric_catalogue`), `now` in seconds; `is_new` says whether another sample was taken since the reading before.
+Settings of a rule: `for_seconds` (0..604800, default 0: at once), `samples` (1..1000, default None: by time; then no `for_seconds`), `clear_threshold` (default the threshold),
 `clear_seconds` (0..604800, default 30), `min_hold_seconds` (0..604800, default 10).
 Source of the shape: Prometheus' `for` and `keep_firing_for`; Envoy's overload manager for thresholds with actions.
 Limit: readings come at beats; what happens between two of them is not seen, and a time is over at the first beat after it.

@@ -7,6 +7,7 @@ the backends' values together by its aggregate.
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 
 
 class Scope(StrEnum):
@@ -45,7 +46,7 @@ class Metric(StrEnum):
     HOT_RATIO = "hot_ratio"
     """Requests on the hot path / requests that have a path, over the last minute."""
     SHED_RATIO = "shed_ratio"
-    """Requests refused because the fleet is short / requests that came, over the last 10 seconds."""
+    """Requests refused because the fleet is short / requests that came, over the last 10 seconds; those that a rule refuses are in neither."""
     INTERACTIVE_SHED_RATIO = "interactive_shed_ratio"
     """The same of the interactive lane."""
     INTERACTIVE_FIRST_BYTE_OVER_TARGET = "interactive_first_byte_over_target"
@@ -77,3 +78,16 @@ SCOPES: dict[Metric, frozenset[Scope]] = {
     Metric.ABNORMAL_RATIO: frozenset({_F}),
     Metric.STANDING_QUEUE: frozenset({_F}),
 }
+
+_MAY_EXCEED_ONE = frozenset(
+    {Metric.MEMORY_SWING_RATIO, Metric.INTERACTIVE_FIRST_BYTE_OVER_TARGET, Metric.SATURATION_RATIO}
+)
+_COUNTS = frozenset({Metric.ENGINE_RUNNING, Metric.ENGINE_WAITING})
+HOTTEST_CELSIUS = 200.0
+
+
+def largest(metric: Metric) -> float:
+    """No value is above, and none below 0: a threshold beyond can only be one in another unit, such as 85 where 0.85 was meant."""
+    if metric is Metric.GPU_TEMPERATURE_CELSIUS:
+        return HOTTEST_CELSIUS
+    return inf if metric in _MAY_EXCEED_ONE or metric in _COUNTS else 1.0

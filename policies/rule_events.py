@@ -17,11 +17,13 @@ class Severity(StrEnum):
 class RuleCause(StrEnum):
     METRIC = "metric"
     OPERATOR = "operator"
-    """Forced on or off at `/admin/rules`."""
+    """Forced on or off at `/admin/rules`, or by a new configuration."""
+    UNKNOWN = "unknown"
+    """It has let go because its metric, or that of its `only_while`, is not known any more."""
 
 
 class RuleEvent(NamedTuple):
-    """One change of state of one rule for one subject. `value` is the last known one, `at` on the clock of `now`; `actions` as the configuration words them."""
+    """One change of state of one rule for one subject. `value` is None where it is not known, `at` on the clock of `now`; `actions` as the configuration words them."""
 
     rule: str
     scope: Scope

@@ -154,6 +154,11 @@ class Capacity:
         self.share = share
         return self._take_window(self.whole_window)
 
+    @property
+    def reported_at(self) -> float:
+        """When its engine last told of its load."""
+        return self._reported_at
+
     def report_age(self, now: float) -> float:
         """Seconds since the engine last told anything of its load."""
         return now - self._reported_at

@@ -5,7 +5,9 @@ At each beat every rule reads its metric for every subject and goes on as `polic
 A force beats the metric until it expires; underneath the metric is followed all the same, so that then its own state holds. Levels of the ladder are rules too:
 one that is forced on is the level, whatever the metrics say, one that is forced off is not reached (`policies.ladder`).
 A value of a scope is its own (`policies.metric_catalogue`), or put together from its backends that have one and are not on standby.
-A reading is another sample where it differs from the one before. Limit: two samples of exactly the same value are one.
+What a backend is told of in between (`told`) is looked at at once, so that a rule of one sample acts on that sample and not at the next beat.
+Samples are told apart by when they were taken; a value that is put together is another one as soon as one of its backends was looked at anew.
+Of a metric that is not known any more: see `policies.degradation`. The event of a rule that lets go for it says so, and its cause is `unknown`.
 State: one record per rule and subject that the configuration makes. A rule that changes, or goes, ends where it stands; one that stays the same goes on.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from policies.degradation import IDLE, Aggregate, Rule, State, aggregated, scope_of_while, step
@@ -31,11 +34,11 @@ from policies.metric_catalogue import Metric, Scope
 from policies.pool_choice import PoolTag
 from policies.rule_events import RuleCause, RuleEvent
 from policies.terms import BackendId, PoolName
-from routing.backend import Backend
+from routing.backend import Backend, Hold
 from routing.enforcement import is_standby
 from routing.fleet import Fleet
 from routing.ladder import Ladder, ladder_rules, level_of
-from routing.rule_forces import Audited, Force, RuleForces
+from routing.rule_forces import Force, RuleForces
 
 
 class Values(Protocol):
@@ -43,12 +46,9 @@ class Values(Protocol):
         """None where it is not known, or too old to say anything."""
         ...
 
-
-class NoSamples:
-    """Where nothing is measured."""
-
-    def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
-        return None
+    def sampled_at(self, metric: Metric, scope: Scope, subject: str) -> float:
+        """When the sample behind it was taken: another time is another sample."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Instance:
         "is_active",
         "level",
         "rule",
+        "sampled_at",
         "served_per_second",
         "since",
         "state",
         "subject",
         "value",
         "was_forced",
-        "was_known",
         "while_value",
     )
 
@@ -83,10 +83,9 @@ class Instance:
         self.level = level_of(rule)
         self.state: State = IDLE
         self.value: float | None = None
-        """The last one that was known."""
         self.while_value: float | None = None
-        self.was_known = False
-        """Whether its metric ever was, `only_while`'s included."""
+        """Both as last read; None where not known then."""
+        self.sampled_at = -inf
         self.is_active = False
         """Whether it acts: by its metric, or forced."""
         self.since = 0.0
@@ -94,6 +93,11 @@ class Instance:
         self.was_forced = False
         self.served_per_second = 0.0
         """When it took hold."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its metric is, `only_while`'s included."""
+        return self.value is not None and (self.rule.only_while is None or self.while_value is not None)
 
 
 class Degradation:
@@ -115,9 +119,11 @@ class Degradation:
         self._fleet = fleet
         self._served_per_second = served_per_second
         self._enforce = enforce
-        self._forces = RuleForces()
+        self.forces = RuleForces()
         self._has_ladder = False
         self._instances: dict[tuple[str, str], Instance] = {}
+        self._of_backend: dict[str, list[Instance]] = {}
+        """Those of a rule about backends, by backend."""
         self._events: list[RuleEvent] = []
         """Not told yet."""
         self._now = 0.0
@@ -125,15 +131,11 @@ class Degradation:
     def __iter__(self) -> Iterator[Instance]:
         return iter(self._instances.values())
 
-    @property
-    def trail(self) -> list[Audited]:
-        return list(self._forces.trail)
-
     def instances(self, rule: str) -> list[Instance]:
         return [one for one in self._instances.values() if one.rule.name == rule]
 
     def force_of(self, instance: Instance) -> Force | None:
-        return self._forces.of(instance.rule.name, instance.subject)
+        return self.forces.of(instance.rule.name, instance.subject)
 
     def configure(self, plan: DegradationRules) -> None:
         """For the fleet as it is configured now. What ends by it is told at the next beat."""
@@ -149,7 +151,11 @@ class Degradation:
                 known = before.get((rule.name, subject))
                 kept = known is not None and known.rule == rule
                 self._instances[rule.name, subject] = known if kept and known else Instance(rule, subject)
-        self._forces.keep_only(self.rules, self._instances, self._now)
+        self._of_backend = {}
+        for instance in self._instances.values():
+            if instance.rule.scope is Scope.BACKEND:
+                self._of_backend.setdefault(instance.subject, []).append(instance)
+        self.forces.keep_only(self.rules, self._instances, self._now)
         for key, old in before.items():
             if old.is_active and self._instances.get(key) is not old:
                 self._changed(old, False, RuleCause.OPERATOR)
@@ -159,27 +165,39 @@ class Degradation:
     def beat(self, now: float) -> list[RuleEvent]:
         """Reads all metrics once; what has changed since the last beat."""
         self._now = now
-        self._forces.expire(now)
+        self.forces.expire(now)
         self.known.clear()
         for instance in self._instances.values():
             self._read(instance, now)
         if self._has_ladder:
-            count = sum(1 for _ in self._fleet)
-            self.ladder.beat(self._value_of_fleet, count, now)
-        self._settle()
-        events, self._events = self._events, []
-        return events
+            active = sum(Hold.STANDBY not in backend.holds for backend in self._fleet)
+            self.ladder.beat(self._value_of_fleet, active, now)
+        return self._settled()
+
+    def told(self, backend_id: BackendId, now: float) -> list[RuleEvent]:
+        """There is another sample of this backend."""
+        changed = False
+        for instance in self._of_backend.get(backend_id, ()):
+            was_active = instance.state.is_active
+            self._read(instance, now)
+            changed |= instance.state.is_active is not was_active
+        if not changed:
+            return []
+        self._now = now
+        return self._settled()
 
     def force(
         self, rule: str, subject: str | None, is_on: bool, until: float, by: str, now: float
     ) -> list[RuleEvent]:
         """At once, of all subjects where None is named. The rule and its subject are known."""
-        self._forces.put(rule, subject, Force(is_on, until, by), now)
-        return self._forced(now)
+        self._now = now
+        self.forces.put(rule, subject, Force(is_on, until, by), now)
+        return self._settled()
 
     def unforce(self, rule: str, subject: str | None, by: str, now: float) -> list[RuleEvent]:
-        self._forces.release(rule, subject, by, now)
-        return self._forced(now)
+        self._now = now
+        self.forces.release(rule, subject, by, now)
+        return self._settled()
 
     def backends_of(self, scope: Scope, subject: str) -> list[Backend]:
         if scope is Scope.BACKEND:
@@ -192,8 +210,7 @@ class Degradation:
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
-    def _forced(self, now: float) -> list[RuleEvent]:
-        self._now = now
+    def _settled(self) -> list[RuleEvent]:
         self._settle()
         events, self._events = self._events, []
         return events
@@ -205,29 +222,42 @@ class Degradation:
 
     def _read(self, instance: Instance, now: float) -> None:
         rule, subject = instance.rule, instance.subject
-        value = self._value(rule, subject, now)
+        instance.value = self._value(rule, subject, now)
         also = rule.only_while
         if also is not None:
             instance.while_value = self._value_of_while(also.metric, rule.scope, subject, now)
-        if value is not None and (also is None or instance.while_value is not None):
-            instance.was_known = True
+        if instance.is_known:
             self.known.add(rule.name)
-        if not instance.level:
-            is_new = value != instance.value
-            instance.state = step(instance.state, value, instance.while_value, now, rule, is_new)
-        if value is not None:
-            instance.value = value
+        if instance.level:
+            return
+        is_new = True
+        if rule.samples is not None:
+            sampled_at = self._sampled_at(rule, subject)
+            is_new, instance.sampled_at = sampled_at != instance.sampled_at, sampled_at
+        instance.state = step(instance.state, instance.value, instance.while_value, now, rule, is_new)
 
     def _value(self, rule: Rule, subject: str, now: float) -> float | None:
         if rule.aggregate is Aggregate.LAST:
             return self.values.value(rule.metric, rule.scope, subject, now)
         known = [
             value
-            for backend in self.backends_of(rule.scope, subject)
-            if not (is_standby(backend) and not self.effects.activates_standby)
-            and (value := self.values.value(rule.metric, Scope.BACKEND, backend.id, now)) is not None
+            for backend in self._active_of(rule, subject)
+            if (value := self.values.value(rule.metric, Scope.BACKEND, backend.id, now)) is not None
         ]
         return aggregated(known, rule.aggregate)
+
+    def _sampled_at(self, rule: Rule, subject: str) -> float:
+        if rule.aggregate is Aggregate.LAST:
+            return self.values.sampled_at(rule.metric, rule.scope, subject)
+        backends = self._active_of(rule, subject)
+        return max(
+            (self.values.sampled_at(rule.metric, Scope.BACKEND, one.id) for one in backends), default=-inf
+        )
+
+    def _active_of(self, rule: Rule, subject: str) -> list[Backend]:
+        """Those whose values count: nobody expects anything of the others."""
+        uses_standby = self.effects.activates_standby
+        return [one for one in self.backends_of(rule.scope, subject) if uses_standby or not is_standby(one)]
 
     def _value_of_while(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
         wider = scope_of_while(metric, scope)
@@ -255,8 +285,12 @@ class Degradation:
                 if force is not None:
                     is_active = force.is_on
             if is_active != instance.is_active:
-                by_operator = is_forced or instance.was_forced
-                self._changed(instance, is_active, RuleCause.OPERATOR if by_operator else RuleCause.METRIC)
+                cause = RuleCause.METRIC
+                if is_forced or instance.was_forced:
+                    cause = RuleCause.OPERATOR
+                elif not is_active and not instance.level and not instance.is_known:
+                    cause = RuleCause.UNKNOWN
+                self._changed(instance, is_active, cause)
             instance.was_forced = is_forced
         self.effects = combined(self._asked())
         self._enforce(self.effects)

@@ -46,7 +46,7 @@ class Endings:
         self.over_target = [0] * (len(OVER_TARGET_BOUNDS) + 1)
         """Of interactive requests with a target, by bucket of `OVER_TARGET_BOUNDS`."""
         self.asked: dict[Lane, int] = dict.fromkeys(Lane, 0)
-        """Requests that asked for a slot."""
+        """Requests that asked for a slot; who was refused by a rule did not."""
         self.shed: dict[Lane, int] = dict.fromkeys(Lane, 0)
         """Those of them that were refused because the fleet is short."""
         self.answered: dict[PoolName, int] = {}

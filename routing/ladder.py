@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from policies.degradation import Rule, is_beyond
-from policies.ladder import GROUND, LEVELS, climbed, threshold_of
+from policies.ladder import ALL_BUT_ONE, GROUND, LEVELS, climbed, threshold_of
 from policies.metric_catalogue import Metric, Scope
 from policies.rule_events import Severity
 
@@ -46,7 +46,7 @@ def ladder_rules() -> tuple[Rule, ...]:
             first.metric,
             Scope.FLEET,
             first.operator,
-            first.threshold,
+            1.0 if first.threshold == ALL_BUT_ONE else first.threshold,
             level.actions,
             for_seconds=level.entries[0].for_seconds,
             clear_seconds=level.clear_seconds,

@@ -89,6 +89,7 @@ class Samples:
         self._gathering: dict[PoolName, Trail] = {}
         self._recent = Trail(RECENT_SECONDS)
         self._hot = self._abnormal = Trail(0.0)
+        self._taken_at = -inf
         self.configure(60.0, 300.0)
 
     def configure(self, primary_seconds: float, abnormal_seconds: float) -> None:
@@ -115,6 +116,7 @@ class Samples:
         return self._gpus.get(backend_id)
 
     def take(self, now: float) -> None:
+        self._taken_at = now
         for backend in self._fleet:
             cache = self._caches.get(backend.id)
             if cache is None:
@@ -150,6 +152,16 @@ class Samples:
         backend = self._fleet.get(BackendId(subject))
         return None if backend is None else self._of_backend(metric, backend, now)
 
+    def sampled_at(self, metric: Metric, scope: Scope, subject: str) -> float:
+        """When the sample that `value` goes by was taken."""
+        if scope is not Scope.BACKEND:
+            return self._taken_at
+        if metric in _OF_GPU:
+            gpu = self._gpus.get(BackendId(subject))
+            return -inf if gpu is None else gpu.at
+        backend = self._fleet.get(BackendId(subject))
+        return backend.reported_at if backend is not None and metric in _OF_ENGINE else self._taken_at
+
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
     def _of_backend(self, metric: Metric, backend: Backend, now: float) -> float | None:
@@ -168,11 +180,7 @@ class Samples:
         report = backend.report
         if report is None or not backend.is_present() or backend.report_age(now) > REPORT_SECONDS:
             return None
-        told = {
-            Metric.KV_USAGE_RATIO: report.kv_usage,
-            Metric.ENGINE_RUNNING: report.running,
-            Metric.ENGINE_WAITING: report.waiting,
-        }.get(metric)
+        told = getattr(report, _OF_ENGINE[metric]) if metric in _OF_ENGINE else None
         return None if told is None else float(told)
 
     def _of_pool(self, metric: Metric, pool: Pool) -> float | None:
@@ -225,6 +233,11 @@ _OF_GPU = {
     Metric.GPU_MEMORY_USED_RATIO: "memory_used_ratio",
     Metric.GPU_UTILISATION_RATIO: "utilisation_ratio",
     Metric.MEMORY_SWING_RATIO: "",
+}
+_OF_ENGINE = {
+    Metric.KV_USAGE_RATIO: "kv_usage",
+    Metric.ENGINE_RUNNING: "running",
+    Metric.ENGINE_WAITING: "waiting",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from gateway.alert_settings import AlertReceiverSettings, AlertSettings
@@ -14,7 +15,7 @@ from gateway.degradation_settings import ConditionSettings, DegradationSettings,
 from gateway.gpu_settings import GpuSettings
 from policies.degradation import Aggregate, is_composed, is_own, may_clear_at, scope_of_while
 from policies.degradation_actions import action_of
-from policies.metric_catalogue import SCOPES, Metric, Scope
+from policies.metric_catalogue import SCOPES, Metric, Scope, largest
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SERIES_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -34,9 +35,12 @@ def degradation_faults(readings: Sequence[Reading]) -> Faults:
                     yield reading.at("name"), f"is also the name of {first[name]}; every rule needs its own"
                 first.setdefault(name, reading.key)
             yield from _actions(reading)
+            if reading.values.get("samples") is not None and reading.values.get("for_seconds"):
+                yield reading.at("samples"), "stands beside `for_seconds`; allowed: one of them"
             if not reading.broken:
                 yield from _measured(reading)
         if reading.record in (RuleSettings, ConditionSettings):
+            yield from _reachable(reading)
             yield from _clear_side(reading)
         elif reading.record is DegradationSettings:
             yield from _url(reading, "standby_webhook")
@@ -92,6 +96,18 @@ def _measured(reading: Reading) -> Faults:
 
 def _scopes(metric: Metric) -> str:
     return ", ".join(sorted(SCOPES[metric]))
+
+
+def _reachable(reading: Reading) -> Faults:
+    metric: Metric | None = reading.values.get("metric")
+    if metric is None or reading.values.get("aggregate") is Aggregate.SUM:
+        return
+    most = largest(metric)
+    for name in ("threshold", "clear_threshold"):
+        value = reading.values.get(name)
+        if value is not None and not 0.0 <= value <= most:
+            allowed = "0 or more" if most == inf else f"0 to {most:g}"
+            yield reading.at(name), f"is {value:g}, where {metric} never is; allowed: {allowed}"
 
 
 def _clear_side(reading: Reading) -> Faults:
