@@ -3,12 +3,12 @@
 A backend that has nothing left to serve is held (`Hold.CIRCUIT`); one with other models that are well only leaves the groups of the open ones. Where too many of those that could serve a model are open,
 `policies.circuit.let_back` says how many are used all the same: those with the lowest share of failed calls, each with `Limiter.PANIC` where nothing else runs on it. Backends that rest, and those that
 a rule, an operator or a standby pool holds, are neither counted nor touched.
-State: which pools panic.
+State: which pools panic. What it does to backends blocks and frees them in turn, of which it wants to hear nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from policies.circuit import CircuitRules, let_back
 from policies.terms import PoolName
@@ -23,21 +23,32 @@ class CircuitEffects:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.panics: set[PoolName] = set()
+        self._is_at_it = False
 
-    def apply(
-        self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules, now: float
-    ) -> None:
-        """To be called when a circuit of this pool has changed, and every so often while one is open."""
+    def apply(self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules) -> None:
+        """To be called when a circuit of this pool has changed, when one of its backends is blocked or free, and every so often while one is open."""
+        if self._is_at_it:
+            return
+        self._is_at_it = True
+        try:
+            self._apply(name, watches, rules)
+        finally:
+            self._is_at_it = False
+
+    def _apply(self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules) -> None:
         pool = self._fleet.pools.get(name)
         members = [] if pool is None else [watches[one] for one in pool.backends if one in watches]
         opened = {watch: watch.open_models() for watch in members}
-        back = self._let_back(members, opened, rules, now) if any(opened.values()) else {}
+        back = self._let_back(members, opened, rules) if any(opened.values()) else {}
         if back:
             self.panics.add(name)
         else:
             self.panics.discard(name)
         for watch, models in opened.items():
             self._set(watch, models, back.get(watch, set()), rules)
+
+    def keep_only(self, pools: Collection[PoolName]) -> None:
+        self.panics.intersection_update(pools)
 
     def clear(self, watch: Watch) -> None:
         self._set(watch, frozenset(), set(), CircuitRules())
@@ -60,7 +71,6 @@ class CircuitEffects:
         members: Iterable[Watch],
         opened: Mapping[Watch, frozenset[str]],
         rules: CircuitRules,
-        now: float,
     ) -> dict[Watch, set[str]]:
         """For which of its models each is used all the same."""
         back: dict[Watch, set[str]] = {}
@@ -72,7 +82,7 @@ class CircuitEffects:
             ]
             count = let_back(len(left_out), len(serving), rules)
             if count:
-                left_out.sort(key=lambda one: _failed_share(one, rules, now))
+                left_out.sort(key=_failed_share)
                 for watch in left_out[:count]:
                     back.setdefault(watch, set()).add(model)
         return back
@@ -82,11 +92,6 @@ def _serves(backend: Backend, model: str) -> bool:
     return backend.models is None or model in backend.models
 
 
-def _failed_share(watch: Watch, rules: CircuitRules, now: float) -> float:
+def _failed_share(watch: Watch) -> float:
     """The worst of its open circuits'."""
-    shares = [0.0]
-    for circuit in watch.circuits.values():
-        if not circuit.is_closed:
-            circuit.recent(rules.slow_seconds, now)
-            shares.append(circuit.failed_share)
-    return max(shares)
+    return max([one.failed_share for one in watch.circuits.values() if not one.is_closed], default=0.0)
