@@ -115,7 +115,6 @@ class Watch:
         "backend",
         "circuits",
         "has_peers",
-        "models",
         "others_pace",
         "pace_calls",
         "pace_sum",
@@ -126,8 +125,6 @@ class Watch:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.models = backend.models
-        """Those that its circuits are of."""
         self.circuits: dict[str, Circuit] = {}
         self.has_peers = False
         """Whether there is another backend in its pool to compare it with."""

@@ -66,6 +66,16 @@ class CircuitEffects:
             fleet.leave_out(backend, models - back - {""})
             fleet.release(backend, Hold.CIRCUIT)
 
+    @staticmethod
+    def _to_look_at(opened: Mapping[Watch, frozenset[str]]) -> set[str]:
+        """Those of open circuits, and all of backends that are left out."""
+        found = {""}
+        for watch, models in opened.items():
+            found |= models
+            if watch.is_open(models):
+                found |= watch.backend.models or frozenset()
+        return found
+
     def _let_back(
         self,
         members: Iterable[Watch],
@@ -75,7 +85,7 @@ class CircuitEffects:
         """For which of its models each is used all the same."""
         back: dict[Watch, set[str]] = {}
         usable = [one for one in members if not one.backend.is_resting and one.backend.holds <= _OWN_HOLD]
-        for model in {"", *(model for models in opened.values() for model in models)}:
+        for model in self._to_look_at(opened):
             serving = [one for one in usable if not model or _serves(one.backend, model)]
             left_out = [
                 one for one in serving if one.is_open(opened[one]) or (model and model in opened[one])

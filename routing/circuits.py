@@ -7,7 +7,7 @@
 Rules: `policies.circuit`, `policies.outlier`; what open circuits do to the fleet: `routing.circuit_effects`. A backend has one circuit per model that it tells, MAX_CIRCUITS at most, and one (model "") for all else.
 Results of leases that were granted before a circuit's last change are ignored, so what ran while a backend broke down neither closes nor reopens anything. While a circuit is not closed its calls (panic lets some
 through) are counted and change nothing: only canaries close it. After a change of a circuit the caller pumps, as it does after each end of a request.
-Whatever blocks or frees another backend of a pool with an open circuit is looked at in the same step, so panic never comes too late.
+Where a circuit is open, whatever blocks or frees another backend of the pool is looked at in the same step, so panic never comes too late.
 Listener: `on_change(circuit)` at each change of state, when `probe_at` was brought forward, and when a circuit that is not closed is not kept any more (`is_live` false).
 Counters: by names and closed enums, never set back. Nothing else is kept of a backend that is not configured, and nothing while the rules are not `enabled`.
 """
@@ -71,7 +71,7 @@ class Circuits:
         self._effects = CircuitEffects(fleet)
         self._outliers = Outliers(fleet)
         self._spread = 0.5
-        fleet.on_blocked = self._see_blocked
+        fleet.on_fate = self._see_fate
 
     def __iter__(self) -> Iterator[Circuit]:
         return (circuit for watch in self._watches.values() for circuit in watch.circuits.values())
@@ -187,10 +187,7 @@ class Circuits:
             self._spread = jitter
         if self._fleet.has_absent:
             self._fleet.pass_time(now)
-        is_any_gone = False
         for watch in self._watches.values():
-            if watch.models is not watch.backend.models:
-                is_any_gone |= self._keep_told(watch)
             self._see_absence(watch, now)
             if watch.slow_start_at is not None:
                 share = slow_start_share(now - watch.slow_start_at, self.rules)
@@ -203,7 +200,7 @@ class Circuits:
             elif circuit.has_slow:
                 self._see_slow(circuit, now)
         self._outliers.pass_time(self._watches.values(), now)
-        if self._open or is_any_gone:
+        if self._open:
             self._apply()
 
     def _see_absence(self, watch: Watch, now: float) -> None:
@@ -229,17 +226,13 @@ class Circuits:
         counted = [one.window.last(self.rules.slow_seconds, now) for one in others]
         return Calls(*map(sum, zip(*counted, strict=True))) if counted else Calls()
 
-    def _keep_told(self, watch: Watch) -> bool:
-        """Its models have changed. Whether one is gone that was open."""
-        watch.models = told = watch.backend.models
-        before = self._open
-        for model in [one for one in watch.circuits if one and (told is None or one not in told)]:
-            self._gone(watch.circuits.pop(model))
-        return self._open < before
-
-    def _see_blocked(self, backend: Backend) -> None:
-        """It may be used no more, or again."""
-        if self._open:
+    def _see_fate(self, backend: Backend) -> None:
+        """It rests or is held, or does so no more, or has told other models."""
+        watch, told, before = self._watches.get(backend), backend.models, self._open
+        if watch is not None:
+            for model in [one for one in watch.circuits if one and (told is None or one not in told)]:
+                self._gone(watch.circuits.pop(model))
+        if before:
             self._effects.apply(backend.pool, self._watches, self.rules)
 
     # --- canaries -------------------------------------------------------------------------------------------------------------

@@ -54,8 +54,8 @@ class Fleet:
         """Whether some pool holds throughput requests back for a moment."""
         self.version = 0
         """Changes whenever a backend comes, goes, or may be used again."""
-        self.on_blocked: Callable[[Backend], None] = _nobody
-        """Told of each backend that is blocked from now on, or free again."""
+        self.on_fate: Callable[[Backend], None] = _nobody
+        """Told of each backend that may have begun or ceased to rest or to be held, or that serves other models."""
 
     @property
     def has_absent(self) -> bool:
@@ -113,6 +113,7 @@ class Fleet:
         if models != backend.models:
             backend.models = models
             self._forget_groups()
+            self.on_fate(backend)
 
     def serving(self, model: str) -> tuple[Backend, ...]:
         """Backends that serve `model` ("" = any), healthy or not."""
@@ -314,7 +315,7 @@ class Fleet:
         if is_blocked != backend.is_blocked:
             backend.is_blocked = is_blocked
             self._measure_of(backend)
-            self.on_blocked(backend)
+        self.on_fate(backend)  # one that is held all the same may rest no more
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
