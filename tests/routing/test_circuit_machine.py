@@ -328,5 +328,5 @@ class CircuitMachine(RuleBasedStateMachine):
         assert not self.router.circuits.panics(POOL)
 
 
-CircuitMachine.TestCase.settings = settings(max_examples=3000, stateful_step_count=50, deadline=None)
+CircuitMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestCircuits = CircuitMachine.TestCase

@@ -8,10 +8,10 @@ import pytest
 
 from policies.circuit import CanaryOutcome, CircuitRules, CircuitState, TripCause
 from policies.terms import BackendId, PoolName, Refusal, Verdict
-from routing.backend import Hold
+from routing.backend import BackendPlan, Hold
 from routing.circuits import MAX_CIRCUITS
-from routing.decision import Lease
-from tests.routing.circuit_stage import FAULT, GOOD, TENANTS, Stage
+from routing.decision import Intent, Lease
+from tests.routing.circuit_stage import FAULT, GOOD, POOL, TENANTS, Stage
 from tests.routing.reachable import kept_by
 
 B0 = BackendId("b0")
@@ -80,6 +80,18 @@ def test_one_client_alone_suffices_where_another_backend_serves_it() -> None:
     assert not stage.is_open(0)
     stage.calls(0, FAULT, 1, tenants=["the same"])
     assert stage.circuit(0).cause is TripCause.FAILURES
+
+
+def test_that_another_pool_serves_it_says_nothing() -> None:
+    stage = Stage()
+    other = BackendPlan(BackendId("c0"), PoolName("q"), 10)
+    plans = [BackendPlan(one.id, POOL, 10) for one in stage.fleet]
+    stage.router.configure([*plans, other], stage.rules)
+    served = stage.router.arrive("", stage.now, Intent(tenant="same", streamed=True, backend=other.id))
+    assert isinstance(served, Lease) and served.backend.pool == "q"
+    stage.end(served, GOOD)
+    stage.calls(0, FAULT, 20, tenants=["same"])
+    assert not stage.is_open(0)
 
 
 def test_another_clients_failure_counts_as_long_as_it_is_in_the_window() -> None:
@@ -172,11 +184,13 @@ def test_of_slow_calls_twenty_and_four_fifths_are_needed() -> None:
 def test_calls_that_began_before_a_circuits_last_change_say_nothing_of_it() -> None:
     stage = Stage()
     before = [stage.lease(0, tenant=TENANTS[number % 2]) for number in range(5)]
+    good = stage.lease(0)
     circuit = stage.breaks(0)
     assert circuit.window.last(60, stage.now).calls == 5
     stage.comes_back(circuit)
     for lease in before:
         stage.end(lease, FAULT)
+    stage.end(good, GOOD)
     assert circuit.is_closed and circuit.in_a_row == 0 and circuit.window.last(60, stage.now).calls == 0
     stage.calls(0, FAULT, 5)  # those that begin now do
     assert not circuit.is_closed
@@ -239,9 +253,8 @@ def test_the_circuit_of_a_model_that_is_gone_is_gone_and_leaves_no_trace() -> No
     stage = Stage(models=["x", "y"])
     circuit = stage.breaks(0, "x")
     late = stage.lease(1, "x")
-    stage.router.engines.learn_models(B0, frozenset("y"))
     stage.changes.clear()
-    stage.pass_time(1.0)
+    stage.router.engines.learn_models(B0, frozenset("y"))
     assert circuit not in stage.circuits() and stage.changes == [circuit] and not circuit.is_live
     assert stage.fleet[0].open_models == frozenset()
     assert not stage.router.circuits.canary_begins(circuit, stage.now + 1000.0)
@@ -250,7 +263,6 @@ def test_the_circuit_of_a_model_that_is_gone_is_gone_and_leaves_no_trace() -> No
     del circuit
     stage.changes.clear()
     stage.router.engines.learn_models(B0, frozenset("xy"))
-    stage.pass_time(1.0)
     assert stage.used(6, "x") == {"b0", "b1"}
 
 
@@ -259,7 +271,6 @@ def test_a_probe_of_a_circuit_that_is_gone_changes_nothing_when_it_ends() -> Non
     circuit = stage.breaks(0, "x")
     assert stage.router.circuits.canary_begins(circuit, circuit.probe_at)
     stage.router.engines.learn_models(B0, frozenset("y"))
-    stage.pass_time(1.0)
     before = dict(stage.router.circuits.transitions)
     stage.router.circuits.canary_ended(circuit, CanaryOutcome.GOOD, stage.now, 0.0)
     assert stage.router.circuits.transitions == before and not stage.router.circuits.canaries
