@@ -249,12 +249,11 @@ class CircuitMachine(RuleBasedStateMachine):
             ):
                 assert self.router.circuits.panics(POOL)
         if lease.tag.lane is Lane.EMERGENCY and (lease.is_trial or Limiter.PANIC in backend.shares):
+            broken = {circuit.backend for circuit in self.states}
             for other in self.router.fleet:
-                is_well = other.is_present() and not other.is_blocked and Limiter.PANIC not in other.shares
+                is_well = other.is_present() and not other.is_blocked and other not in broken
                 serves = not model or other.models is None or model in other.models
-                assert not (
-                    is_well and serves and model not in other.open_models and other not in lease.tried
-                )
+                assert not (is_well and serves and other not in lease.tried)
 
     def no_circuit_is_to_blame(self, model: str) -> None:
         """Panic comes before refusals."""
