@@ -8,7 +8,7 @@ State: which pools panic. What it does to backends blocks and frees them in turn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from policies.circuit import CircuitRules, let_back
 from policies.terms import PoolName
@@ -46,9 +46,6 @@ class CircuitEffects:
             self.panics.discard(name)
         for watch, models in opened.items():
             self._set(watch, models, back.get(watch, set()), rules)
-
-    def keep_only(self, pools: Collection[PoolName]) -> None:
-        self.panics.intersection_update(pools)
 
     def clear(self, watch: Watch) -> None:
         self._set(watch, frozenset(), set(), CircuitRules())

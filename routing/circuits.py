@@ -99,7 +99,6 @@ class Circuits:
             if is_resized:
                 for circuit in watch.circuits.values():
                     circuit.window = CallsWindow(seconds)
-        self._effects.keep_only(self._fleet.pools)
         self._apply()
 
     # --- calls ----------------------------------------------------------------------------------------------------------------

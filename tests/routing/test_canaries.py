@@ -168,6 +168,21 @@ def test_an_engine_that_can_be_reached_again_is_probed_at_once() -> None:
     assert circuit.probe_at == stage.now and stage.changes == [circuit]
 
 
+def test_the_absence_in_which_it_opened_counts_too_be_it_a_moment_ago() -> None:
+    for was_absent in (True, False):
+        stage = Stage()
+        backend = stage.fleet[0]
+        stage.pass_time(1.0)
+        running = [stage.lease(0, tenant=str(number)) for number in range(5)]
+        if was_absent:
+            stage.router.unreachable(backend, stage.now)
+        for lease in running:
+            stage.end(lease, Verdict.FAULT)
+        stage.router.engines.probed(backend.id, True, False, stage.now)
+        stage.pass_time(1.0)
+        assert (stage.circuit(0).probe_at == stage.now) is was_absent
+
+
 def test_no_request_is_a_probe_even_when_the_pause_is_over() -> None:
     stage = Stage()
     circuit = stage.breaks(0)

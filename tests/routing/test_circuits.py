@@ -181,6 +181,26 @@ def test_of_slow_calls_twenty_and_four_fifths_are_needed() -> None:
     assert not slow_of(19, 0) and not slow_of(15, 4) and not slow_of(16, 5)
 
 
+def test_other_pools_say_nothing_of_what_is_slow() -> None:
+    stage = Stage()
+    paced(stage, {0: 0.1, 1: 0.1}, 61)
+    stage.now += 61.0
+    other = BackendPlan(BackendId("c0"), PoolName("q"), 10)
+    plans = [BackendPlan(one.id, POOL, 10) for one in stage.fleet]
+    stage.router.configure([*plans, other], stage.rules)
+    for _ in range(50):
+        quick = stage.router.arrive("", stage.now, Intent(streamed=True, backend=other.id))
+        assert isinstance(quick, Lease)
+        stage.end(quick, GOOD, 0.1)
+    stage.calls(1, GOOD, 19, 0.1)
+    stage.calls(0, GOOD, 20, 2.0)
+    stage.pass_time(1.0)
+    assert not stage.is_open(0)
+    stage.calls(1, GOOD, 1, 0.1)
+    stage.pass_time(1.0)
+    assert stage.is_open(0)
+
+
 def test_calls_that_began_before_a_circuits_last_change_say_nothing_of_it() -> None:
     stage = Stage()
     before = [stage.lease(0, tenant=TENANTS[number % 2]) for number in range(5)]
@@ -251,8 +271,8 @@ def test_a_backend_of_very_many_models_has_so_many_circuits_at_most() -> None:
 
 def test_the_circuit_of_a_model_that_is_gone_is_gone_and_leaves_no_trace() -> None:
     stage = Stage(models=["x", "y"])
+    late = stage.lease(0, "x")
     circuit = stage.breaks(0, "x")
-    late = stage.lease(1, "x")
     stage.changes.clear()
     stage.router.engines.learn_models(B0, frozenset("y"))
     assert circuit not in stage.circuits() and stage.changes == [circuit] and not circuit.is_live
@@ -260,8 +280,8 @@ def test_the_circuit_of_a_model_that_is_gone_is_gone_and_leaves_no_trace() -> No
     assert not stage.router.circuits.canary_begins(circuit, stage.now + 1000.0)
     stage.router.circuits.canary_ended(circuit, CanaryOutcome.BAD, stage.now, 0.0)
     stage.end(late, FAULT)
-    del circuit
-    stage.changes.clear()
+    assert {one.model for one in stage.circuits()} == {""}  # and there it does not count
+    assert stage.circuit(0).window.last(60, stage.now).calls == 0
     stage.router.engines.learn_models(B0, frozenset("xy"))
     assert stage.used(6, "x") == {"b0", "b1"}
 
@@ -329,6 +349,17 @@ def test_what_is_refused_for_want_of_a_backend_is_counted_as_lost_to_the_breaker
     stage.breaks(0)
     assert stage.arrive() is Refusal.NO_BACKEND
     assert stage.router.circuits.lost_requests == 1 and not stage.router.circuits.panics(PoolName("p"))
+
+
+def test_what_is_refused_for_another_models_sake_is_no_loss() -> None:
+    stage = Stage(models=["x", "y"])
+    stage.breaks(0, "x")
+    for backend in stage.fleet:
+        stage.router.fleet.hold(backend, Hold.OPERATOR)
+    assert stage.arrive(model="y") is Refusal.NO_BACKEND
+    assert stage.router.circuits.lost_requests == 0
+    assert stage.arrive(model="x") is Refusal.NO_BACKEND
+    assert stage.router.circuits.lost_requests == 1
 
 
 def test_who_waits_when_the_last_backend_is_taken_out_is_counted_too() -> None:
