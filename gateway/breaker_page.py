@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from routing.backend import open_ratio
 from routing.circuit import Circuit
 from routing.router import Router
 
@@ -12,7 +13,7 @@ from routing.router import Router
 def breaker_state(router: Router, now: float) -> dict[str, Any]:
     circuits = router.circuits
     return {
-        "open_ratio": circuits.open_ratio(),
+        "open_ratio": open_ratio(router.fleet) or 0.0,
         "pools_in_panic": [pool for pool in router.fleet.pools if circuits.panics(pool)],
         "lost_requests": circuits.lost_requests,
         "lost_tokens": round(circuits.lost_tokens),

@@ -1,6 +1,6 @@
 """The way back of an open circuit: small streamed calls of the gateway's own, so that no client pays for finding out whether an engine is well.
 
-One task per circuit that is not closed, on a connection of its own. At `probe_at` it makes one call of a few tokens, chat first, then completion, then embedding: the first that is not
+One task per circuit that is not closed, each call on a connection of its own. At `probe_at` it makes one call of a few tokens, chat first, then completion, then embedding: the first that is not
 answered 4xx decides, and where all are, the engine answers, which is good. `policies.circuit.CanaryOutcome` says what the others mean; anything but a whole answer within `canary_timeout_seconds` is bad.
 The task ends with its circuit, the configuration or `close`. Writes a line to the log at each opening and closing, and for each bad probe.
 
@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -23,7 +24,7 @@ from gateway.engine_client import engine_client
 from gateway.events import EventReader
 from gateway.relay import verdict_of, verdict_of_error
 from gateway.settings import BackendSettings
-from policies.circuit import Calls, CanaryOutcome, TripCause
+from policies.circuit import Calls, CanaryOutcome, CircuitState, TripCause
 from policies.terms import BackendId, Verdict
 from routing.backend import Hold
 from routing.circuit import Circuit
@@ -57,6 +58,7 @@ class Canaries:
         self._rules = BreakerSettings()
         self._backends: dict[BackendId, BackendSettings] = {}
         self._tasks: dict[Circuit, asyncio.Task[None]] = {}
+        """One for each circuit that is not closed."""
         self._wakes: dict[Circuit, asyncio.Event] = {}
         self._loop = asyncio.get_running_loop()
         circuits.on_change = self._changed
@@ -75,6 +77,8 @@ class Canaries:
         self._circuits.beat(now, self._chance())
 
     async def close(self) -> None:
+        """Circuits that open from now on are not probed."""
+        self._circuits.on_change = _ignored
         tasks = list(self._tasks.values())
         for circuit in list(self._tasks):
             self._end(circuit)
@@ -85,15 +89,13 @@ class Canaries:
             self._end(circuit)
         elif circuit in self._tasks:
             self._wakes[circuit].set()
-        elif not circuit.is_closed:
+        else:
             self._say_opened(circuit)
             self._begin(circuit)
 
     def _begin(self, circuit: Circuit) -> None:
-        settings = self._backends.get(circuit.backend.id)
-        if settings is not None:
-            self._wakes[circuit] = asyncio.Event()
-            self._tasks[circuit] = self._loop.create_task(self._bring_back(circuit, settings))
+        self._wakes[circuit] = asyncio.Event()
+        self._tasks[circuit] = self._loop.create_task(self._bring_back(circuit))
 
     def _end(self, circuit: Circuit) -> None:
         task = self._tasks.pop(circuit, None)
@@ -101,42 +103,38 @@ class Canaries:
             del self._wakes[circuit]
             task.cancel()
 
-    async def _bring_back(self, circuit: Circuit, settings: BackendSettings) -> None:
+    async def _bring_back(self, circuit: Circuit) -> None:
         circuits, clock = self._circuits, self._loop.time
         wake = self._wakes[circuit]
-        async with engine_client(settings, self._rules.canary_timeout_seconds) as client:
-            while circuit.is_live and not circuit.is_closed:
-                if circuits.canary_begins(circuit, clock()):
-                    try:
-                        outcome, problem = await self._call(client, circuit)
-                    except BaseException:
-                        circuits.canary_given_up(circuit)
-                        raise
-                    before = circuit.openings
-                    circuits.canary_ended(circuit, outcome, clock(), self._chance())
-                    if circuit.openings > before:
-                        self._say_still_open(circuit, problem)
-                    self._pump()
-                    continue
+        while not circuit.is_closed:
+            if not circuits.canary_begins(circuit, clock()):
                 wake.clear()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout_at(circuit.probe_at):
                         await wake.wait()
-                except TimeoutError:
-                    continue
-        if self._tasks.get(circuit) is asyncio.current_task():
-            del self._tasks[circuit], self._wakes[circuit]
-        if circuit.is_live:
-            self._say_closed(circuit)
+                continue
+            try:
+                outcome, problem = await self._call(circuit)
+            except BaseException:
+                circuits.canary_given_up(circuit)
+                raise
+            circuits.canary_ended(circuit, outcome, clock(), self._chance())
+            if circuit.state is CircuitState.OPEN:
+                self._say_still_open(circuit, problem)
+            self._pump()
+        # No await between the circuit's closing and this: it may open again at any moment, and then gets a new task.
+        del self._tasks[circuit], self._wakes[circuit]
+        self._say_closed(circuit)
 
-    async def _call(self, client: httpx.AsyncClient, circuit: Circuit) -> tuple[CanaryOutcome, str]:
+    async def _call(self, circuit: Circuit) -> tuple[CanaryOutcome, str]:
         limit_seconds = self._circuits.canary_limit_seconds(circuit.backend)
         model = circuit.model or min(circuit.backend.models or {""})
+        settings, seconds = self._backends[circuit.backend.id], self._rules.canary_timeout_seconds
         try:
-            async with asyncio.timeout(self._rules.canary_timeout_seconds):
+            async with asyncio.timeout(seconds), engine_client(settings, seconds) as client:
                 return await ask(client, model, limit_seconds)
-        except TimeoutError:
-            return CanaryOutcome.BAD, "no whole answer in time"
+        except (TimeoutError, httpx.TimeoutException):
+            return CanaryOutcome.BAD, f"no whole answer within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             return CanaryOutcome.BAD, f"{type(error).__name__} {error}".strip()
         except Exception as error:  # a task that ends for good would leave its backend out
@@ -147,8 +145,8 @@ class Canaries:
 
     def _say_opened(self, circuit: Circuit) -> None:
         rules, now = self._circuits.rules, self._loop.time()
-        fast = circuit.recent(rules.fast_seconds, now)
-        slow = circuit.recent(rules.slow_seconds, now)
+        fast = circuit.window.last(rules.fast_seconds, now)
+        slow = circuit.window.last(rules.slow_seconds, now)
         _logger.warning(
             "%s: the circuit opens, %s; %s; probed in %.1f s",
             _name(circuit),
@@ -177,6 +175,10 @@ class Canaries:
             rules.good_canaries,
             rules.slow_start_seconds,
         )
+
+
+def _ignored(circuit: Circuit) -> None:
+    """After the end."""
 
 
 async def ask(client: httpx.AsyncClient, model: str, limit_seconds: float) -> tuple[CanaryOutcome, str]:

@@ -9,7 +9,7 @@ while it comes back. Three causes, the first two over windows of time, since cal
 A call is slow if it took more than `slow_factor` times what the forecast says, times what the pool's other backends take of theirs. Nothing is held to an
 absolute target, so overload, which slows all of them alike, opens nothing.
 How long: d = min(`open_seconds` * 2**k, `max_open_seconds`), half of it fixed and half of it by chance: d/2 * (1 + jitter). k starts at 0; a bad probe, and an opening
-that comes before `healthy_seconds` have passed since the last closing, raise it by one; each `healthy_seconds` closed lower it by one.
+that comes before `healthy_seconds` have passed since the last closing, raise it by one, as long as that makes d longer; each `healthy_seconds` closed lower it by one.
 Back: `good_canaries` good probes in a row close it; the window then grows from `slow_start_share` to all within `slow_start_seconds`, linearly.
 Panic: where more than `panic_share` of those that could be used are open, some are used all the same, with `panic_window_share` of their windows: see `let_back`.
 Inputs: counts of calls; seconds; `jitter` 0..1, drawn by the caller.
@@ -20,6 +20,7 @@ Limits: a backend that nobody calls is not judged. A fault that hits fewer than 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import floor
@@ -94,36 +95,42 @@ def after_failure(
     in_a_row: int,
     row_has_two_sources: bool,
     has_two_sources: bool,
-    is_served: bool,
+    is_served: Callable[[], bool],
     rules: CircuitRules,
 ) -> TripCause | None:
     """Whether a failure, counted already, opens the circuit.
 
-    `row_has_two_sources`: of those in a row; `has_two_sources`: of those of the fast window. `is_served`: the source of the last one had a good answer of the pool lately.
+    `row_has_two_sources`: of those in a row; `has_two_sources`: of those of the fast window. `is_served`: whether the pool has answered the source of the last one well; asked only where it matters.
     """
     if in_a_row >= rules.failures_in_a_row and row_has_two_sources:
         return TripCause.CONSECUTIVE
     if fast.calls < rules.min_calls or fast.failures < rules.failed_share * fast.calls:
         return None
-    return TripCause.FAILURES if has_two_sources or is_served else None
+    return TripCause.FAILURES if has_two_sources or is_served() else None
 
 
-def is_too_slow(slow: Calls, others_slow_share: float | None, rules: CircuitRules) -> bool:
-    """`others_slow_share`: of the pool's other backends in the same window; None where there is none to compare with, and then nothing is too slow."""
-    if others_slow_share is None or slow.calls < rules.slow_min_calls:
+def is_too_slow(slow: Calls, of_others: Callable[[], Calls], rules: CircuitRules) -> bool:
+    """`of_others`: those of the pool's other backends in the same window, asked only where it matters. Where they have too few nothing is too slow."""
+    if slow.calls < rules.slow_min_calls or slow.slow_share < rules.slow_share:
         return False
-    return slow.slow_share >= rules.slow_share and others_slow_share < rules.slow_share / 2
+    others = of_others()
+    return others.calls >= rules.slow_min_calls and others.slow_share < rules.slow_share / 2
 
 
 def open_seconds(k: int, jitter: float, rules: CircuitRules) -> float:
-    # The exponent is capped: 2.0**1024 overflows.
+    # Whatever rules `k` was raised under: 2.0**1024 overflows.
     seconds = min(rules.open_seconds * 2.0 ** min(k, 32), rules.max_open_seconds)
     return seconds / 2 * (1.0 + jitter)
 
 
-def openings_after(openings: int, healthy_seconds: float, rules: CircuitRules) -> int:
-    """Those that still count, so many seconds after the last closing; the next one's exponent."""
-    return openings - floor(min(float(openings), healthy_seconds / rules.healthy_seconds))
+def raised(k: int, rules: CircuitRules) -> int:
+    """One more where that makes a pause longer. A backend that was dead for days has so no more to live down than one that was dead for an hour."""
+    return k + 1 if rules.open_seconds * 2.0**k < rules.max_open_seconds else k
+
+
+def lowered(k: int, healthy_seconds: float, rules: CircuitRules) -> int:
+    """What is left of it, so many seconds after the last closing."""
+    return k - floor(min(float(k), healthy_seconds / rules.healthy_seconds))
 
 
 def is_bad(outcome: CanaryOutcome, cause: TripCause | None) -> bool:

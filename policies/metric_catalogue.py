@@ -40,7 +40,7 @@ class Metric(StrEnum):
     SATURATION_RATIO = "saturation_ratio"
     """Requests in flight / slots."""
     OPEN_RATIO = "open_ratio"
-    """Backends to which nothing new may be sent / all of them."""
+    """Backends to which nothing new may be sent, or only for want of others / all but those on standby."""
     BATCH_IDLE_RATIO = "batch_idle_ratio"
     """1 - batching efficiency: places that stayed empty / places, over the last minute, in what was gathered; a batch has the places that its backend lacked to the least size of a batch."""
     HOT_RATIO = "hot_ratio"

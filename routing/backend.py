@@ -5,6 +5,7 @@ State only. It is *blocked* while nothing new may be sent there: while it rests 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -112,5 +113,15 @@ class Backend(Capacity):
     def is_present(self) -> bool:
         return self.absence is PRESENT
 
+    def is_out(self) -> bool:
+        """Whether nothing new may be sent there, or only for want of others."""
+        return self.is_blocked or Limiter.PANIC in self.shares
+
     def __repr__(self) -> str:
         return f"<Backend {self.id} in_flight={self.in_flight} window={self.window} absent={self.absence.failures}>"
+
+
+def open_ratio(backends: Iterable[Backend]) -> float | None:
+    """The share of those that are out; those on standby apart, of which nobody expects anything."""
+    active = [backend for backend in backends if Hold.STANDBY not in backend.holds]
+    return sum(backend.is_out() for backend in active) / len(active) if active else None

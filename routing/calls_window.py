@@ -8,43 +8,40 @@ from __future__ import annotations
 
 from policies.circuit import Calls
 
+_SECOND, _CALLS, _FAILURES, _SLOW = range(4)
+_NEVER = -1_000_000
+
 
 class CallsWindow:
-    __slots__ = ("_calls", "_failures", "_second", "_slow", "seconds")
+    __slots__ = ("_buckets", "_newest", "seconds")
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
-        self._second = [-1] * seconds
-        """Which second each bucket is of; -1 for none."""
-        self._calls = [0] * seconds
-        self._failures = [0] * seconds
-        self._slow = [0] * seconds
+        self._buckets = [[_NEVER, 0, 0, 0] for _ in range(seconds)]
+        self._newest = self._buckets[0]
 
     def note(self, now: float, failed: bool = False, slow: bool = False) -> None:
         second = int(now)
-        place = second % self.seconds
-        if self._second[place] == second:
-            self._calls[place] += 1
-        else:
-            self._second[place] = second
-            self._calls[place] = 1
-            self._failures[place] = self._slow[place] = 0
+        bucket = self._newest
+        if bucket[_SECOND] != second:
+            bucket = self._newest = self._buckets[second % self.seconds]
+            bucket[:] = second, 0, 0, 0
+        bucket[_CALLS] += 1
         if failed:
-            self._failures[place] += 1
+            bucket[_FAILURES] += 1
         if slow:
-            self._slow[place] += 1
+            bucket[_SLOW] += 1
 
     def last(self, seconds: int, now: float) -> Calls:
         """Of the last `seconds`, at most what is kept."""
-        newest = int(now)
-        calls = failures = slow = 0
-        for second in range(newest - min(seconds, self.seconds) + 1, newest + 1):
-            place = second % self.seconds
-            if self._second[place] == second:
-                calls += self._calls[place]
-                failures += self._failures[place]
-                slow += self._slow[place]
-        return Calls(calls, failures, slow)
+        oldest = int(now) - min(seconds, self.seconds)
+        recent = [bucket for bucket in self._buckets if bucket[_SECOND] > oldest]
+        return Calls(
+            sum([bucket[_CALLS] for bucket in recent]),
+            sum([bucket[_FAILURES] for bucket in recent]),
+            sum([bucket[_SLOW] for bucket in recent]),
+        )
 
     def forget(self) -> None:
-        self._second = [-1] * self.seconds
+        for bucket in self._buckets:
+            bucket[_SECOND] = _NEVER

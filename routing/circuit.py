@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import inf
 
-from policies.circuit import Calls, CircuitState, TripCause
+from policies.circuit import CircuitState, TripCause
 from policies.lengths import TextSize
 from policies.outlier import USUAL, Standing
 from routing.backend import Backend
@@ -26,7 +26,6 @@ class Circuit:
     __slots__ = (
         "backend",
         "cause",
-        "changed_at",
         "closed_at",
         "failed_share",
         "good_canaries",
@@ -36,7 +35,7 @@ class Circuit:
         "is_probing",
         "k",
         "model",
-        "openings",
+        "next_k",
         "other_source_at",
         "probe_at",
         "row_has_two_sources",
@@ -56,12 +55,11 @@ class Circuit:
         self.state = CircuitState.CLOSED
         self.since = 0
         """`backend.circuit_changes` at its last change: what was granted before says nothing."""
-        self.changed_at = self.closed_at = -inf
+        self.closed_at = -inf
         self.cause: TripCause | None = None
         """Why it opened, when it was closed last."""
-        self.k = 0
-        self.openings = 0
-        """That still count; the exponent of the next one."""
+        self.k = self.next_k = 0
+        """Exponents of the last pause and of the next."""
         self.probe_at = inf
         self.is_probing = False
         self.good_canaries = 0
@@ -80,7 +78,7 @@ class Circuit:
         self.has_slow = False
         """There may be slow calls in the window."""
         self.failed_share = 0.0
-        """Of its calls, as last known."""
+        """Of its calls, as last looked at."""
 
     @property
     def is_closed(self) -> bool:
@@ -97,11 +95,10 @@ class Circuit:
             self.other_source_at, self.source = self.source_at, source
         self.source_at = now
 
-    def recent(self, seconds: int, now: float) -> Calls:
+    def look_back(self, seconds: int, now: float) -> None:
         calls = self.window.last(seconds, now)
         if calls.calls:
             self.failed_share = calls.failed_share
-        return calls
 
     def forget_calls(self) -> None:
         self.window.forget()
@@ -118,7 +115,6 @@ class Watch:
         "backend",
         "circuits",
         "has_peers",
-        "models",
         "others_pace",
         "pace_calls",
         "pace_sum",
@@ -129,8 +125,6 @@ class Watch:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.models = backend.models
-        """Those that its circuits are of."""
         self.circuits: dict[str, Circuit] = {}
         self.has_peers = False
         """Whether there is another backend in its pool to compare it with."""

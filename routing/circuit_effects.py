@@ -3,7 +3,7 @@
 A backend that has nothing left to serve is held (`Hold.CIRCUIT`); one with other models that are well only leaves the groups of the open ones. Where too many of those that could serve a model are open,
 `policies.circuit.let_back` says how many are used all the same: those with the lowest share of failed calls, each with `Limiter.PANIC` where nothing else runs on it. Backends that rest, and those that
 a rule, an operator or a standby pool holds, are neither counted nor touched.
-State: which pools panic.
+State: which pools panic. What it does to backends blocks and frees them in turn, of which it wants to hear nothing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,23 @@ class CircuitEffects:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.panics: set[PoolName] = set()
+        self._is_at_it = False
 
-    def apply(
-        self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules, now: float
-    ) -> None:
-        """To be called when a circuit of this pool has changed, and every so often while one is open."""
+    def apply(self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules) -> None:
+        """To be called when a circuit of this pool has changed, when one of its backends is blocked or free, and every so often while one is open."""
+        if self._is_at_it:
+            return
+        self._is_at_it = True
+        try:
+            self._apply(name, watches, rules)
+        finally:
+            self._is_at_it = False
+
+    def _apply(self, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules) -> None:
         pool = self._fleet.pools.get(name)
         members = [] if pool is None else [watches[one] for one in pool.backends if one in watches]
         opened = {watch: watch.open_models() for watch in members}
-        back = self._let_back(members, opened, rules, now) if any(opened.values()) else {}
+        back = self._let_back(members, opened, rules) if any(opened.values()) else {}
         if back:
             self.panics.add(name)
         else:
@@ -55,24 +63,33 @@ class CircuitEffects:
             fleet.leave_out(backend, models - back - {""})
             fleet.release(backend, Hold.CIRCUIT)
 
+    @staticmethod
+    def _to_look_at(opened: Mapping[Watch, frozenset[str]]) -> set[str]:
+        """Those of open circuits, and all of backends that are left out."""
+        found = {""}
+        for watch, models in opened.items():
+            found |= models
+            if watch.is_open(models):
+                found |= watch.backend.models or frozenset()
+        return found
+
     def _let_back(
         self,
         members: Iterable[Watch],
         opened: Mapping[Watch, frozenset[str]],
         rules: CircuitRules,
-        now: float,
     ) -> dict[Watch, set[str]]:
         """For which of its models each is used all the same."""
         back: dict[Watch, set[str]] = {}
         usable = [one for one in members if not one.backend.is_resting and one.backend.holds <= _OWN_HOLD]
-        for model in {"", *(model for models in opened.values() for model in models)}:
+        for model in self._to_look_at(opened):
             serving = [one for one in usable if not model or _serves(one.backend, model)]
             left_out = [
                 one for one in serving if one.is_open(opened[one]) or (model and model in opened[one])
             ]
             count = let_back(len(left_out), len(serving), rules)
             if count:
-                left_out.sort(key=lambda one: _failed_share(one, rules, now))
+                left_out.sort(key=_failed_share)
                 for watch in left_out[:count]:
                     back.setdefault(watch, set()).add(model)
         return back
@@ -82,11 +99,6 @@ def _serves(backend: Backend, model: str) -> bool:
     return backend.models is None or model in backend.models
 
 
-def _failed_share(watch: Watch, rules: CircuitRules, now: float) -> float:
+def _failed_share(watch: Watch) -> float:
     """The worst of its open circuits'."""
-    shares = [0.0]
-    for circuit in watch.circuits.values():
-        if not circuit.is_closed:
-            circuit.recent(rules.slow_seconds, now)
-            shares.append(circuit.failed_share)
-    return max(shares)
+    return max([one.failed_share for one in watch.circuits.values() if not one.is_closed], default=0.0)

@@ -7,8 +7,9 @@
 Rules: `policies.circuit`, `policies.outlier`; what open circuits do to the fleet: `routing.circuit_effects`. A backend has one circuit per model that it tells, MAX_CIRCUITS at most, and one (model "") for all else.
 Results of leases that were granted before a circuit's last change are ignored, so what ran while a backend broke down neither closes nor reopens anything. While a circuit is not closed its calls (panic lets some
 through) are counted and change nothing: only canaries close it. After a change of a circuit the caller pumps, as it does after each end of a request.
+Where a circuit is open, whatever blocks or frees another backend of the pool is looked at in the same step, so panic never comes too late.
 Listener: `on_change(circuit)` at each change of state, when `probe_at` was brought forward, and when a circuit that is not closed is not kept any more (`is_live` false).
-Counters: by names and closed enums, never set back. Nothing is kept of a backend that is not configured, and nothing while the rules are not `enabled`.
+Counters: by names and closed enums, never set back. Nothing else is kept of a backend that is not configured, and nothing while the rules are not `enabled`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from policies.circuit import (
+    Calls,
     CanaryOutcome,
     CircuitRules,
     CircuitState,
@@ -25,16 +27,17 @@ from policies.circuit import (
     after_failure,
     is_bad,
     is_too_slow,
+    lowered,
     open_seconds,
-    openings_after,
+    raised,
     slow_start_share,
 )
 from policies.members import FAULT, GOOD
 from policies.outlier import OutlierRules
 from policies.terms import BackendId, PoolName, Tag, Verdict
-from routing.backend import Backend, Hold, Limiter
+from routing.backend import Backend, Limiter
 from routing.calls_window import CallsWindow
-from routing.circuit import Circuit, Watch, source_of
+from routing.circuit import Circuit, Source, Watch, source_of
 from routing.circuit_effects import CircuitEffects
 from routing.decision import Lease
 from routing.fleet import Fleet
@@ -65,11 +68,10 @@ class Circuits:
         self._watches: dict[Backend, Watch] = {}
         self._open = 0
         """Circuits that are not closed."""
-        self._has_lost_one = False
-        """One that was not closed is not kept any more, and what it did to the fleet is to be undone."""
         self._effects = CircuitEffects(fleet)
         self._outliers = Outliers(fleet)
         self._spread = 0.5
+        fleet.on_fate = self._see_fate
 
     def __iter__(self) -> Iterator[Circuit]:
         return (circuit for watch in self._watches.values() for circuit in watch.circuits.values())
@@ -78,21 +80,12 @@ class Circuits:
     def watches(self) -> Iterator[Watch]:
         return iter(self._watches.values())
 
-    @property
-    def is_any_open(self) -> bool:
-        return self._open > 0
-
     def panics(self, pool: PoolName) -> bool:
         """Whether it uses backends whose circuits are open, for want of others."""
         return pool in self._effects.panics
 
-    def open_ratio(self, pool: PoolName | None = None) -> float:
-        """Of a pool's backends, or the fleet's, those to which nothing new may be sent, or which are only used for want of others. Standby ones do not count."""
-        backends = [one for one in self._fleet if pool in (None, one.pool) and Hold.STANDBY not in one.holds]
-        return sum(_is_out(one) for one in backends) / len(backends) if backends else 0.0
-
     def configure(self, rules: CircuitRules, outlier: OutlierRules) -> None:
-        """To be called when the fleet is configured. Circuits of backends that stay go on, what they do to the fleet is seen to at the next beat; a longer or shorter window begins empty."""
+        """To be called when the fleet is configured. Circuits of backends that stay go on; a longer or shorter window begins empty."""
         seconds = _kept_seconds(rules)
         is_resized = seconds != _kept_seconds(self.rules)
         self.rules, self._outliers.rules = rules, outlier
@@ -100,15 +93,13 @@ class Circuits:
             one for one in self._watches if not rules.enabled or self._fleet.get(one.id) is not one
         ]:
             self._drop(self._watches.pop(backend))
-        if not rules.enabled:
-            self._effects.panics.clear()
-            return
-        for backend in self._fleet:
+        for backend in self._fleet if rules.enabled else ():
             watch = self._watches.setdefault(backend, Watch(backend))
             watch.has_peers = len(self._fleet.pools[backend.pool].backends) > 1
             if is_resized:
                 for circuit in watch.circuits.values():
                     circuit.window = CallsWindow(seconds)
+        self._apply()
 
     # --- calls ----------------------------------------------------------------------------------------------------------------
 
@@ -159,21 +150,22 @@ class Circuits:
         if not circuit.is_closed:
             return
         rules = self.rules
-        fast = circuit.recent(rules.fast_seconds, now)
         cause = after_failure(
-            fast,
+            circuit.window.last(rules.fast_seconds, now),
             circuit.in_a_row,
             circuit.row_has_two_sources,
             now - circuit.other_source_at <= rules.fast_seconds,
-            any(
-                one.served is not None and source_of(one.served) == source
-                for one in self
-                if one.backend.pool == lease.backend.pool
-            ),
+            lambda: self._is_served(source, lease.backend.pool),
             rules,
         )
         if cause is not None:
             self._trip(circuit, cause, now)
+
+    def _is_served(self, source: Source, pool: PoolName) -> bool:
+        return any(
+            one.served is not None and one.backend.pool == pool and source_of(one.served) == source
+            for one in self
+        )
 
     def _circuit_of(self, watch: Watch, model: str) -> Circuit:
         told = watch.backend.models
@@ -195,8 +187,6 @@ class Circuits:
         if self._fleet.has_absent:
             self._fleet.pass_time(now)
         for watch in self._watches.values():
-            if watch.models != watch.backend.models:
-                self._keep_told(watch)
             self._see_absence(watch, now)
             if watch.slow_start_at is not None:
                 share = slow_start_share(now - watch.slow_start_at, self.rules)
@@ -204,12 +194,13 @@ class Circuits:
                 if share >= 1.0:
                     watch.slow_start_at = None
         for circuit in list(self):
-            if circuit.has_slow and circuit.is_closed:
+            if not circuit.is_closed:
+                circuit.look_back(self.rules.slow_seconds, now)
+            elif circuit.has_slow:
                 self._see_slow(circuit, now)
         self._outliers.pass_time(self._watches.values(), now)
-        if self._open or self._has_lost_one:
-            self._has_lost_one = False
-            self._apply(now)
+        if self._open:
+            self._apply()
 
     def _see_absence(self, watch: Watch, now: float) -> None:
         """An engine that can be reached again is most likely another one: no use to wait for the end of a long pause."""
@@ -222,26 +213,26 @@ class Circuits:
         watch.was_absent = is_absent
 
     def _see_slow(self, circuit: Circuit, now: float) -> None:
-        rules = self.rules
-        calls = circuit.recent(rules.slow_seconds, now)
+        calls = circuit.window.last(self.rules.slow_seconds, now)
         if not calls.slow:
             circuit.has_slow = False
-            return
-        backend, all_calls, all_slow = circuit.backend, 0, 0
-        for other in self:
-            if other.backend is not backend and other.backend.pool == backend.pool:
-                of_other = other.window.last(rules.slow_seconds, now)
-                all_calls += of_other.calls
-                all_slow += of_other.slow
-        others = all_slow / all_calls if all_calls >= rules.slow_min_calls else None
-        if is_too_slow(calls, others, rules):
+        elif is_too_slow(calls, lambda: self._calls_of_others(circuit.backend, now), self.rules):
             self._trip(circuit, TripCause.SLOW_CALLS, now)
 
-    def _keep_told(self, watch: Watch) -> None:
-        """Its models have changed."""
-        watch.models = told = watch.backend.models
-        for model in [one for one in watch.circuits if one and (told is None or one not in told)]:
-            self._gone(watch.circuits.pop(model))
+    def _calls_of_others(self, backend: Backend, now: float) -> Calls:
+        """Of the pool's other backends, in the slow window."""
+        others = [one for one in self if one.backend.pool == backend.pool and one.backend is not backend]
+        counted = [one.window.last(self.rules.slow_seconds, now) for one in others]
+        return Calls(*map(sum, zip(*counted, strict=True))) if counted else Calls()
+
+    def _see_fate(self, backend: Backend) -> None:
+        """It rests or is held, or does so no more, or has told other models."""
+        watch, told, before = self._watches.get(backend), backend.models, self._open
+        if watch is not None:
+            for model in [one for one in watch.circuits if one and (told is None or one not in told)]:
+                self._gone(watch.circuits.pop(model))
+        if before:
+            self._effects.apply(backend.pool, self._watches, self.rules)
 
     # --- canaries -------------------------------------------------------------------------------------------------------------
 
@@ -252,7 +243,7 @@ class Circuits:
         circuit.is_probing = True
         if circuit.state is CircuitState.OPEN:
             circuit.good_canaries = 0
-            self._turn(circuit, CircuitState.HALF_OPEN, now)
+            self._turn(circuit, CircuitState.HALF_OPEN)
         return True
 
     def canary_ended(self, circuit: Circuit, outcome: CanaryOutcome, now: float, jitter: float) -> None:
@@ -282,20 +273,21 @@ class Circuits:
     # --- changes --------------------------------------------------------------------------------------------------------------
 
     def _trip(self, circuit: Circuit, cause: TripCause, now: float) -> None:
-        circuit.openings = openings_after(circuit.openings, now - circuit.closed_at, self.rules)
+        circuit.next_k = lowered(circuit.next_k, now - circuit.closed_at, self.rules)
         circuit.cause = cause
+        circuit.look_back(self.rules.slow_seconds, now)
         self.trips[circuit.backend.id, cause] += 1
         self._spread = (self._spread + _GOLDEN) % 1.0
         self._open += 1
         self._opened(circuit, now, self._spread)
 
     def _opened(self, circuit: Circuit, now: float, jitter: float) -> None:
-        circuit.k = circuit.openings
-        circuit.openings += 1
+        circuit.k = circuit.next_k
+        circuit.next_k = raised(circuit.k, self.rules)
         circuit.probe_at = now + open_seconds(circuit.k, jitter, self.rules)
         watch = self._watches[circuit.backend]
         watch.was_absent = not circuit.backend.is_present()
-        self._turn(circuit, CircuitState.OPEN, now)
+        self._turn(circuit, CircuitState.OPEN)
         if watch.is_open(watch.open_models()):
             watch.slow_start_at = None
             self._fleet.use_share(circuit.backend, Limiter.SLOW_START, 1.0)
@@ -311,20 +303,20 @@ class Circuits:
         if was_open and not watch.is_open(watch.open_models()) and share < 1.0:
             watch.slow_start_at = now
             self._fleet.use_share(circuit.backend, Limiter.SLOW_START, share)
-        self._turn(circuit, CircuitState.CLOSED, now)
+        self._turn(circuit, CircuitState.CLOSED)
 
-    def _turn(self, circuit: Circuit, state: CircuitState, now: float) -> None:
+    def _turn(self, circuit: Circuit, state: CircuitState) -> None:
         backend = circuit.backend
-        circuit.state, circuit.changed_at = state, now
+        circuit.state = state
         backend.circuit_changes += 1
         circuit.since = backend.circuit_changes
         self.transitions[backend.id, state] += 1
-        self._effects.apply(backend.pool, self._watches, self.rules, now)
+        self._effects.apply(backend.pool, self._watches, self.rules)
         self.on_change(circuit)
 
-    def _apply(self, now: float) -> None:
+    def _apply(self) -> None:
         for pool in self._fleet.pools:
-            self._effects.apply(pool, self._watches, self.rules, now)
+            self._effects.apply(pool, self._watches, self.rules)
 
     def _drop(self, watch: Watch) -> None:
         for circuit in watch.circuits.values():
@@ -336,13 +328,8 @@ class Circuits:
         circuit.is_live = circuit.is_probing = False
         if not circuit.is_closed:
             self._open -= 1
-            self._has_lost_one = True
             self.on_change(circuit)
 
 
 def _kept_seconds(rules: CircuitRules) -> int:
     return max(rules.fast_seconds, rules.slow_seconds)
-
-
-def _is_out(backend: Backend) -> bool:
-    return backend.is_blocked or Limiter.PANIC in backend.shares

@@ -9,7 +9,7 @@ Bounds: one record per configured backend; one group per pool and model that a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -49,14 +49,22 @@ class Fleet:
         self._orders: dict[tuple[str, tuple[PoolName, ...]], tuple[Group | None, ...]] = {}
         """Groups in an order of pools; kept for the models that have a group."""
         self._absent: set[Backend] = set()
+        self._in_panic: set[Backend] = set()
         self.gathers = False
         """Whether some pool holds throughput requests back for a moment."""
         self.version = 0
         """Changes whenever a backend comes, goes, or may be used again."""
+        self.on_fate: Callable[[Backend], None] = _nobody
+        """Told of each backend that may have begun or ceased to rest or to be held, or that serves other models."""
 
     @property
     def has_absent(self) -> bool:
         return bool(self._absent)
+
+    @property
+    def doubtful(self) -> set[Backend]:
+        """Absent ones, be it that their pause is over, and those that are only used for want of others."""
+        return self._absent | self._in_panic
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
@@ -95,6 +103,7 @@ class Fleet:
             backend.home.backends.append(backend)
         self.gathers = any(pool.gathering is not None for pool in self.pools.values())
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
+        self._in_panic.intersection_update(self._backends.values())
         self._forget_groups()
         for pool in self.pools.values():
             self._measure(pool)
@@ -104,6 +113,7 @@ class Fleet:
         if models != backend.models:
             backend.models = models
             self._forget_groups()
+            self.on_fate(backend)
 
     def serving(self, model: str) -> tuple[Backend, ...]:
         """Backends that serve `model` ("" = any), healthy or not."""
@@ -251,6 +261,8 @@ class Fleet:
             backend.shares[limiter] = share
         else:
             backend.shares.pop(limiter, None)
+        if limiter is Limiter.PANIC:
+            (self._in_panic.add if share < 1.0 else self._in_panic.discard)(backend)
         whole = prod(backend.shares.values())
         if whole != backend.share:
             backend.use_share(whole)
@@ -303,6 +315,7 @@ class Fleet:
         if is_blocked != backend.is_blocked:
             backend.is_blocked = is_blocked
             self._measure_of(backend)
+        self.on_fate(backend)  # one that is held all the same may rest no more
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
@@ -332,6 +345,10 @@ class Fleet:
         self.version += 1
         for backend in self._backends.values():
             backend.orders = []
+
+
+def _nobody(backend: Backend) -> None:
+    """Where nobody wants to know."""
 
 
 def _slots_used(backend: Backend) -> int:

@@ -45,9 +45,8 @@ class Outliers:
         for watch in pool:
             pace = paces.get(watch)
             watch.others_pace = others_pace([one for other, one in paces.items() if other is not watch])
-            if watch.backend.holds:
-                continue  # it gets nothing, so nothing is learned
-            watch.standing = after_window(watch.standing, pace, usual, self.rules)
-            self._fleet.use_share(watch.backend, Limiter.OUTLIER, watch.standing.weight)
-            if pace is not None or not watch.standing.thin_windows:
+            if not watch.backend.holds:  # else it gets nothing, so nothing is learned
+                watch.standing = after_window(watch.standing, pace, usual, self.rules)
+                self._fleet.use_share(watch.backend, Limiter.OUTLIER, watch.standing.weight)
+            if pace is not None:
                 watch.pace_sum, watch.pace_calls = 0.0, 0

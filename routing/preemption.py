@@ -116,8 +116,6 @@ class Preemption:
         backend, line, tag = lease.backend, ticket.line, ticket.tag
         if lease.gives_way or backend.is_blocked or (line.backend is not None and line.backend != backend.id):
             return False
-        if ticket.lease is not None and backend in ticket.lease.tried:
-            return False
         # Of a window that shrank nothing is free yet.
         if backend.window is not None and backend.in_flight > backend.window:
             return False
@@ -133,10 +131,12 @@ class Preemption:
         ):
             return False
         groups = self._fleet.groups(line.model, line.pools)
+        tried = ticket.lease.tried if ticket.lease is not None else ()
         realtime = is_realtime(tag.lane, tag.prompt_tokens, tag.output_tokens, self._pool_choice)
         return any(
             group is not None
             and backend in group.members
+            and backend not in self._slots.to_avoid(group, line, tag, tried)
             and self._slots.order.may_enter(place, groups, realtime)
             for place, group in enumerate(groups)
         )

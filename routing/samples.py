@@ -15,7 +15,7 @@ from policies.gpu_report import NO_GPU, GpuReport
 from policies.metric_catalogue import Metric, Scope
 from policies.terms import BackendId, Lane, PoolName
 from routing.admission import Admission
-from routing.backend import Backend, Hold
+from routing.backend import Backend, open_ratio
 from routing.counts import Counts
 from routing.endings import Endings, upper_quantile
 from routing.fleet import Fleet
@@ -189,7 +189,7 @@ class Samples:
         if metric is Metric.CACHE_HIT_RATIO:
             return self._hit_ratio(pool.backends)
         if metric is Metric.OPEN_RATIO:
-            return _open_ratio(pool.backends)
+            return open_ratio(pool.backends)
         if metric is Metric.BATCH_IDLE_RATIO and (trail := self._gathering.get(pool.name)) is not None:
             filled = _ratio(trail, 0, 1)
             return None if filled is None else max(0.0, 1.0 - filled)
@@ -201,7 +201,7 @@ class Samples:
         if metric is Metric.CACHE_HIT_RATIO:
             return self._hit_ratio(list(self._fleet))
         if metric is Metric.OPEN_RATIO:
-            return _open_ratio(list(self._fleet))
+            return open_ratio(self._fleet)
         if metric is Metric.HOT_RATIO:
             return _ratio(self._hot, 0, 1)
         if metric is Metric.ABNORMAL_RATIO:
@@ -249,9 +249,3 @@ def _ratio(trail: Trail, part: int, whole: int) -> float | None:
 def _saturation(pools: list[Pool]) -> float | None:
     capacity = sum(pool.capacity for pool in pools)
     return sum(pool.in_flight for pool in pools) / capacity if 0.0 < capacity < inf else None
-
-
-def _open_ratio(backends: list[Backend]) -> float | None:
-    """Those on standby apart, of which nobody expects anything."""
-    active = [backend for backend in backends if Hold.STANDBY not in backend.holds]
-    return sum(backend.is_blocked for backend in active) / len(active) if active else None

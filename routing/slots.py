@@ -157,6 +157,7 @@ class Slots:
         self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend], now: float
     ) -> Backend | None:
         """The best backend of the group with a free slot, and with the tokens."""
+        tried = self.to_avoid(group, line, tag, tried)
         if line.backend is not None:
             backend = self._with_slot(group, line, tried)
         elif tag.key is None or len(group.members) == 1:
@@ -168,6 +169,13 @@ class Slots:
         if (room.kept_for is None and room.fits(tag, backend.in_flight)) or self.tokens.fits(backend, tag):
             return backend
         return self.tokens.best(group, tag, tried) if line.backend is None else None
+
+    def to_avoid(self, group: Group, line: Line, tag: Tag, tried: Sequence[Backend]) -> Sequence[Backend]:
+        """`tried`, and for an emergency the group's doubtful ones: it is nobody's trial while the group has a backend that is well, be it full."""
+        if tag.lane is not EMERGENCY or line.backend is not None:
+            return tried
+        doubtful = [one for one in self._fleet.doubtful if one in group]
+        return [*tried, *doubtful] if doubtful and group.has_usable([*tried, *doubtful]) else tried
 
     def _with_slot(self, group: Group, line: Line, tried: Sequence[Backend]) -> Backend | None:
         """The best with a free slot, whatever its tokens."""
@@ -235,7 +243,8 @@ class Slots:
             if has_slot and group is not None and (place == 0 or self._may_enter(place, groups, tag)):
                 backend = self._free(group, line, tag, tried, now)
                 if backend is None and pool.name == self._home(line):
-                    self.tokens.keep(pool.name, self._with_slot(group, line, tried), ticket)
+                    avoided = self.to_avoid(group, line, tag, tried)
+                    self.tokens.keep(pool.name, self._with_slot(group, line, avoided), ticket)
             if backend is None:
                 if not has_slot:
                     # The rest is the emergencies'.

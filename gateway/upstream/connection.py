@@ -15,6 +15,7 @@ from typing import cast
 from gateway.lazy_timer import LazyTimer
 from gateway.settings import TimeoutSettings
 from gateway.upstream.failures import (
+    AnswerTooLong,
     FirstByteTimeout,
     GapTimeout,
     ResponseBroken,
@@ -139,7 +140,8 @@ class Connection(Incoming):
     def _next_deadline(self) -> tuple[float, UpstreamFailure]:
         limits = self._timeouts
         due = self._began + limits.total_seconds
-        failure: UpstreamFailure = TotalTimeout(f"no end of the answer within {limits.total_seconds:g} s")
+        total_timeout = AnswerTooLong if self._progress_at else TotalTimeout
+        failure: UpstreamFailure = total_timeout(f"no end of the answer within {limits.total_seconds:g} s")
         if self.complete or self._read_paused or self._buffered:
             return due, failure  # how long a client may leave an answer unread is the client side's rule
         if not self._progress_at:

@@ -9,6 +9,7 @@ UpstreamFailure
     FirstByteTimeout    nothing within `first_byte_seconds`
     GapTimeout          silence of `gap_seconds` inside an answer
     TotalTimeout        longer than `total_seconds` in all
+        AnswerTooLong   the same of an answer that has begun: it may be long, or its client slow, so it says nothing of the engine
 """
 
 from __future__ import annotations
@@ -54,3 +55,7 @@ class GapTimeout(UpstreamFailure):
 
 class TotalTimeout(UpstreamFailure):
     reason = Refusal.TOTAL_TIMEOUT
+
+
+class AnswerTooLong(TotalTimeout):
+    verdict = Verdict.IGNORED

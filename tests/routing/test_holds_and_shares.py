@@ -85,7 +85,7 @@ def test_a_window_that_moves_goes_on_moving_under_its_share() -> None:
     plan = BackendPlan(BackendId("b"), POOL, None, WindowRules(16, 4, 32))
     router.configure([plan], Rules())
     [backend] = router.fleet
-    router.fleet.use_share(backend, Limiter.RULE, 0.5)
+    router.fleet.use_share(backend, Limiter.OUTLIER, 0.5)
     assert (backend.whole_window, backend.window) == (16, 8)
     router.fleet.pushed_back(backend, 1.0)
     whole = backend.whole_window

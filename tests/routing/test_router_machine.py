@@ -43,6 +43,14 @@ def order(ticket: Ticket) -> tuple[bool, bool, float, int]:
     return ticket.tag.lane is not Lane.EMERGENCY, ticket.lease is None, ticket.arrived, ticket.id
 
 
+def spared(backends: list[Backend], lane: Lane) -> list[Backend]:
+    """An emergency is no trial of an absent backend whose pool has another for it."""
+    if lane is not Lane.EMERGENCY:
+        return backends
+    pools = {one.pool for one in backends if one.is_present()}
+    return [one for one in backends if one.is_present() or one.pool not in pools]
+
+
 @dataclass
 class Held:
     lease: Lease
@@ -86,10 +94,12 @@ class RouterMachine(RuleBasedStateMachine):
             for ticket in self.waiting.values()
         )
         present = self.serving(model)
+        may_have = spared(self.usable(model), lane)
         decision = self.router.arrive(model, self.now, Intent(lane=lane))
         match decision:
             case Lease():
                 assert not had_line, "somebody was overtaken"
+                assert decision.backend in may_have
                 self.granted(decision, model, 0.0)
             case Ticket():
                 assert decision.id not in self.waiting and decision.id not in self.ended
@@ -188,7 +198,8 @@ class RouterMachine(RuleBasedStateMachine):
         lease = held.lease
         before = lease.backend, lease.attempts
         gave_way = lease.gives_way
-        had_room = {one for one in self.usable(lease.model) if self.has_room(one)}
+        others = [one for one in self.usable(lease.model) if one not in held.backends]
+        had_room = {one for one in spared(others, lease.tag.lane) if self.has_room(one)}
         lease.verdict = verdict
         if self.router.move(lease, verdict, sent, repeatable, self.now):
             assert not sent and repeatable and verdict in (Verdict.FAULT, Verdict.BACKPRESSURE)
@@ -196,7 +207,7 @@ class RouterMachine(RuleBasedStateMachine):
             assert lease.verdict is Verdict.IGNORED
             self.slot_is_back(gave_way)
             if lease.ticket is not None:
-                assert lease.attempts == before[1] and not had_room - set(held.backends)
+                assert lease.attempts == before[1] and not had_room
                 self.waiting[lease.ticket.id] = lease.ticket
                 return
             assert lease.backend not in held.backends
@@ -329,7 +340,7 @@ class RouterMachine(RuleBasedStateMachine):
 
     def open_to(self, ticket: Ticket) -> list[Backend]:
         tried = ticket.lease.tried if ticket.lease is not None else []
-        return [one for one in self.usable(ticket.model) if one not in tried]
+        return spared([one for one in self.usable(ticket.model) if one not in tried], ticket.tag.lane)
 
     def running(self) -> list[Held]:
         return [held for held in self.held if held.lease.ticket is None]
