@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 from typing import Any
 
 import pytest
+import trustme
 
 from gateway.alert_settings import AlertForm, AlertReceiverSettings, AlertSettings
 from gateway.degradation_settings import DegradationSettings
@@ -100,3 +102,15 @@ async def test_while_a_receiver_hangs_requests_and_operators_are_answered_and_th
     said = caplog.text
     assert RULE in said
     assert "s3cret" not in said and "t0ken" not in said
+
+
+async def test_a_receiver_whose_certificate_nobody_vouches_for_is_told_nothing() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with Backend() as engine, Backend(tls=context) as receiver:
+        async with running(engine, alerts=plain(receiver)) as gateway:
+            await force(gateway, "on")
+            await until(lambda: gateway.metric("headrace_alerts_total", outcome="failed") >= 2)
+            assert gateway.metric("headrace_alerts_waiting") == 1
+        assert receiver.exchanges == []
+        assert gateway.gateway.alerts.outcomes["receivers[0]", "dropped"] == 1
