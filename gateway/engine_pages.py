@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import orjson
 
 from gateway.engine_report import read_loads, read_metrics
-from gateway.foreign_page import MOST_METRICS_BYTES, get_page
+from gateway.foreign_page import MOST_METRICS_BYTES, ForeignPages
 from policies.dialects import NOTHING_TOLD, Dialect, EngineFlags, EngineReport
 
 _MAX_MODELS = 10_000
@@ -45,8 +44,8 @@ _LOAD_PAGES: dict[Dialect, tuple[tuple[str, Callable[[bytes], EngineReport]], ..
 
 
 class EnginePages:
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, pages: ForeignPages) -> None:
+        self._pages = pages
         self._health_path = ""
         self._dialect: Dialect | None = None
         self._load_pages = _LOAD_PAGES[Dialect.UNKNOWN]
@@ -58,7 +57,7 @@ class EnginePages:
         if not self._health_path:
             self._health_path = await self._find_health_path()
         path, self._health_path = self._health_path, ""
-        answer = await get_page(self._client, path)
+        answer = await self._pages.get(path)
         if (
             answer.status != 404
         ):  # else another engine came up at this address, as may be behind a broken connection
@@ -89,9 +88,7 @@ class EnginePages:
         """None where the engine does not tell."""
         for path, read in self._load_pages:
             if self.load_path in ("", path):
-                answer = await get_page(
-                    self._client, path, MOST_METRICS_BYTES, by_lines=path.endswith("/metrics")
-                )
+                answer = await self._pages.get(path, MOST_METRICS_BYTES, by_lines=path.endswith("/metrics"))
                 report = read(answer.body) if answer.status == 200 else NOTHING_TOLD
                 if report != NOTHING_TOLD:
                     self.load_path = path
@@ -111,13 +108,13 @@ class EnginePages:
 
     async def _find_health_path(self) -> str:
         for probed, health_path in _HEALTH_PATHS:
-            if (await get_page(self._client, probed)).status in (200, 503):
+            if (await self._pages.get(probed)).status in (200, 503):
                 return health_path
         return "/v1/models"
 
     async def _object(self, path: str) -> dict[str, Any] | None:
         """The JSON object at `path`, None where there is none."""
-        answer = await get_page(self._client, path)
+        answer = await self._pages.get(path)
         if answer.status != 200:
             return None
         try:

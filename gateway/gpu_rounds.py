@@ -12,16 +12,20 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from urllib.parse import quote, urlsplit
 
-import httpx
-
-from gateway.foreign_page import MOST_METRICS_BYTES, get_page
+from gateway.foreign_page import MOST_METRICS_BYTES, ForeignPages
 from gateway.gpu_report import read_gpu, tells_nothing, untold
 from gateway.gpu_settings import GpuSettings
+from gateway.settings import BackendSettings
+from gateway.upstream.failures import UpstreamFailure
 from policies.gpu_report import GpuReport
 from policies.terms import BackendId
 
 _logger = logging.getLogger("headrace")
+_IN_QUERIES = "=&%/?:@!$'()*+,;[]"
+"""What stands there as it is; the rest, such as the braces of /federate's `match[]`, is quoted."""
 GpuListener = Callable[[BackendId, GpuReport, float, float], None]
 """Told the report, when it was asked for, and until when it holds."""
 Members = tuple[tuple[BackendId, GpuSettings], ...]
@@ -52,28 +56,23 @@ class GpuRounds:
 
     async def _watch(self, members: Members) -> None:
         clock = asyncio.get_running_loop().time
-        url = members[0][1].url
         interval = min(settings.interval_seconds for _, settings in members)
         said: dict[BackendId, str] = {}
-        async with httpx.AsyncClient(
-            headers={"accept-encoding": "identity"},
-            timeout=min(settings.timeout_seconds for _, settings in members),
-            verify=url.startswith("https:"),
-            trust_env=False,
-            limits=httpx.Limits(max_connections=1),
-        ) as client:
+        server, path = _parts(members[0][1].url)
+        timeout_seconds = min(settings.timeout_seconds for _, settings in members)
+        with closing(ForeignPages(server, timeout_seconds)) as pages:
             while True:
                 asked_at = clock()
-                await self._round(client, members, asked_at, said)
+                await self._round(pages, path, members, asked_at, said)
                 # Spread, so that the rounds of a fleet do not fall together.
                 due = asked_at + interval * random.uniform(0.9, 1.0)  # noqa: S311
                 await asyncio.sleep(max(0.0, due - clock()))
 
     async def _round(
-        self, client: httpx.AsyncClient, members: Members, asked_at: float, said: dict[BackendId, str]
+        self, pages: ForeignPages, path: str, members: Members, asked_at: float, said: dict[BackendId, str]
     ) -> None:
         try:
-            page, problem = await _page(client, members[0][1].url)
+            page, problem = await _page(pages, path)
             unix_now = time.time()
             for id, settings in members:
                 report = read_gpu(page, settings, unix_now)
@@ -84,12 +83,19 @@ class GpuRounds:
             _logger.exception("reading the state of GPUs failed")
 
 
-async def _page(client: httpx.AsyncClient, url: str) -> tuple[bytes, str]:
+def _parts(url: str) -> tuple[BackendSettings, str]:
+    """The server, and what it is asked for."""
+    parts = urlsplit(url)
+    query = f"?{quote(parts.query, safe=_IN_QUERIES)}" if parts.query else ""
+    return BackendSettings(url=f"{parts.scheme}://{parts.netloc}"), (parts.path or "/") + query
+
+
+async def _page(pages: ForeignPages, path: str) -> tuple[bytes, str]:
     """The page, and what is wrong where there is none."""
     try:
-        page = await get_page(client, url, MOST_METRICS_BYTES, by_lines=True)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return b"", f"{type(error).__name__} {error}".strip()
+        page = await pages.get(path, MOST_METRICS_BYTES, by_lines=True)
+    except UpstreamFailure as error:
+        return b"", str(error)
     return (page.body, "") if page.status == 200 else (b"", f"answered {page.status}")
 
 

@@ -18,9 +18,11 @@ class GpuSettings:
     labels: tuple[str, ...] = ()
     """`name=value` of the series that are this backend's; of several values of one name any. None takes all series of the page."""
     interval_seconds: float = bounded(1, 0.05, 3600)
+    """Time between two readings, or up to a tenth less."""
     timeout_seconds: float = bounded(2, 0.05, 600)
+    """Of a whole reading."""
     stale_seconds: float = bounded(10, 0.1, 86_400)
-    """A number older than that is unknown."""
+    """A number that was asked for longer ago, or whose line says an older time, is unknown."""
     temperature: str = ""
     """Name of the series in degrees Celsius."""
     memory_used: str = ""

@@ -17,17 +17,17 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from math import inf
 from typing import Protocol
 
-import httpx
-
 from gateway.configuration import backend_name
-from gateway.engine_client import engine_client
 from gateway.engine_pages import EnginePages
 from gateway.engine_report import untold
+from gateway.foreign_page import ForeignPages
 from gateway.models import ModelCatalogue
 from gateway.settings import BackendSettings, ProbeSettings
+from gateway.upstream.failures import ConnectFailed, ConnectTimeout, UpstreamFailure
 from policies.dialects import Dialect, EngineFlags, EngineReport, sizes_of
 from policies.terms import BackendId
 
@@ -104,8 +104,8 @@ class Probes:
     async def _watch(self, settings: BackendSettings) -> None:
         clock = asyncio.get_running_loop().time
         backend_id = BackendId(backend_name(settings))
-        async with engine_client(settings, self._rules.timeout_seconds) as client:
-            pages = EnginePages(client)
+        with closing(ForeignPages(settings, self._rules.timeout_seconds)) as foreign:
+            pages = EnginePages(foreign)
             load = _LoadRounds(backend_id, pages, self._engines, self._changed, self._fresh_seconds)
             was_healthy: bool | None = None
             health_due = load_due = -inf
@@ -153,10 +153,10 @@ class Probes:
                 if cards is not None:
                     self._catalogue.learn(backend_id, cards)
                     self._router.learn_models(backend_id, frozenset(str(card["id"]) for card in cards))
-        except httpx.ConnectError as error:
-            return False, True, str(error) or "connection refused"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return False, False, f"{type(error).__name__} {error}".strip()
+        except ConnectFailed as error:
+            return False, not isinstance(error, ConnectTimeout), str(error)
+        except UpstreamFailure as error:
+            return False, False, str(error)
         except Exception as error:  # a probe that ends for good would leave its backend as it is, unseen
             _logger.exception("the probe of %s failed", backend_id)
             return False, False, f"{type(error).__name__} {error}".strip()
@@ -211,9 +211,9 @@ class _LoadRounds:
                 self._engines.reported(self._backend_id, report if is_fresh else sizes_of(report), now)
                 self._changed()
             self._say(*self._identity, report)
-        except httpx.ConnectError:
-            return False
-        except (TimeoutError, httpx.HTTPError):
+        except ConnectFailed as error:
+            return isinstance(error, ConnectTimeout)
+        except (TimeoutError, UpstreamFailure):
             return True
         except Exception:  # the health rounds of this task have to go on
             _logger.exception("reading the load of %s failed", self._backend_id)

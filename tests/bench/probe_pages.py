@@ -2,7 +2,7 @@
 
     python -m tests.bench.probe_pages --port P1 --port P2 ...
 
-The metrics page is a capture of vLLM 0.32 under load, with the model's name as long as those of real deployments are, which makes `PAGE_BYTES` of it or more.
+The metrics page is a capture of vLLM 0.32 under load, with the model's name as long as those of real deployments are, which makes at least `PAGE_BYTES` of it.
 A page is sent in one write, as uvicorn does. Answers are made before anything is measured: the servers cost next to nothing. `/count` says how often each page was asked for.
 """
 

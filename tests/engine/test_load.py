@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 from gateway.engine_pages import EnginePages
+from gateway.foreign_page import ForeignPages
+from gateway.settings import BackendSettings
 from policies.dialects import Dialect, EngineReport
 from policies.restart import has_restarted, would_tell
 from tests.engine.engines import ENGINES, MODEL, Engine
@@ -27,8 +29,9 @@ STREAM = {
 
 
 async def test_the_dialect_of_an_engine_is_found_and_its_load_follows_what_it_does(engine: Engine) -> None:
+    foreign = ForeignPages(BackendSettings(url=engine.url), 30)
     async with httpx.AsyncClient(base_url=engine.url, timeout=30) as client:
-        pages = EnginePages(client)
+        pages = EnginePages(foreign)
         assert await pages.health() == ""
         dialect, flags = await pages.identify()
         assert dialect == engine.name and flags.version
@@ -48,6 +51,7 @@ async def test_the_dialect_of_an_engine_is_found_and_its_load_follows_what_it_do
             assert busy.prefilled_tokens is not None and busy.prefilled_tokens > 0
         idle = await _report(pages, lambda report: report.running == 0)
         assert would_tell(busy, idle) and not has_restarted(busy, idle)
+    foreign.close()
 
 
 async def _report(pages: EnginePages, wanted: Callable[[EngineReport], bool]) -> EngineReport:

@@ -203,6 +203,19 @@ async def test_a_slow_page_counts_as_of_when_it_was_asked_for() -> None:
         assert watch.told[-1].at <= before
 
 
+async def test_a_query_such_as_that_of_a_federating_prometheus_is_asked_for_as_it_is_meant() -> None:
+    async with Backend(record_probes=True) as prometheus:
+        watch = Watched(prometheus)
+        prometheus.probes["/federate"] = hot(60)
+        url = prometheus.url + '/federate?match[]={__name__=~"DCGM.*"}&x=%20'
+        watch.rounds.configure([(ONE, watch.settings(url=url))])
+        await watch.is_told(60)
+        await watch.rounds.close()
+        assert prometheus.exchanges[0].request.target == (
+            "/federate?match[]=%7B__name__=~%22DCGM.*%22%7D&x=%20"
+        )
+
+
 async def test_backends_of_one_page_are_read_together_each_by_its_labels() -> None:
     async with watched() as watch:
         watch.answers(Script(chunks=[page(40, 90)]))
