@@ -205,7 +205,8 @@ class Router:
                 continue
             if choice is Refusal.DEADLINE:
                 self.admission.waited(ticket, False, now)
-                if ticket.intent.relegate and ticket.tag.lane is not BATCH:
+                relegates = ticket.intent.relegate and not self.entrance.refuses(BATCH)
+                if relegates and ticket.tag.lane is not BATCH:
                     ticket.tag, ticket.predicted_seconds = self._relegated(ticket.tag), None
                     self.queue.push(ticket, now)
                     continue

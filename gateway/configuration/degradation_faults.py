@@ -26,7 +26,7 @@ def degradation_faults(readings: Sequence[Reading]) -> Faults:
     for reading in readings:
         if reading.record is RuleSettings:
             name = reading.values.get("name")
-            if name:
+            if name is not None:
                 if fault := name_fault(name):
                     yield reading.at("name"), fault
                 elif name.startswith("ladder-"):

@@ -153,12 +153,16 @@ def test_check_prints_every_fault_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.yaml"
+<<<<<<< HEAD
     path.write_text("server: {port: x}\nrules: {}\n")
+=======
+    path.write_text("server: {port: x}\nruels: []\n")
+>>>>>>> w-rul
     assert check_command(str(path), {}) == 2
     out, err = capsys.readouterr()
     assert not out
     assert [line.split(": ")[:2] for line in err.splitlines()] == [
         [f"{path}:1", "server.port"],
         [f"{path}:1", "pools"],
-        [f"{path}:2", "rules"],
+        [f"{path}:2", "ruels"],
     ]

@@ -168,6 +168,8 @@ def all_pools(draw: st.DrawFn) -> tuple[PoolSettings, ...]:
     return tuple(pools)
 
 
+THRESHOLDS = st.tuples(st.floats(0, 1), st.floats(0, 1))
+"""That every metric may have."""
 RULE_METRICS = [(metric, scope) for metric in Metric for scope in sorted(SCOPES[metric])]
 
 
@@ -182,6 +184,8 @@ RULES = st.builds(
     severity=st.sampled_from(Severity),
     description=TEXT,
 )
+THRESHOLDS = st.tuples(st.floats(0, 1), st.floats(0, 1))
+"""That every metric may have."""
 RULE_METRICS = [(metric, scope) for metric in Metric for scope in sorted(SCOPES[metric])]
 
 
@@ -191,7 +195,7 @@ def rules(draw: st.DrawFn) -> tuple[RuleSettings, ...]:
     for number in range(draw(st.integers(0, 2))):
         (metric, scope), (also, _) = draw(st.sampled_from(RULE_METRICS)), draw(st.sampled_from(RULE_METRICS))
         operator, rule = draw(st.sampled_from(Operator)), draw(RULES)
-        low, high = sorted((rule.threshold, rule.clear_threshold or 0))
+        low, high = sorted(draw(THRESHOLDS))
         threshold, clear = (low, high) if operator in (Operator.BELOW, Operator.AT_MOST) else (high, low)
         condition = ConditionSettings(
             metric=also, operator=operator, threshold=threshold, clear_threshold=clear

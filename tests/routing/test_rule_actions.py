@@ -1,0 +1,295 @@
+"""Each action of a degradation rule by itself: what it does to requests, and that nothing of it is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from policies.degradation_actions import Effects
+from policies.emergency import ReserveRules
+from policies.gathering import GatheringRules
+from policies.lengths import TextSize
+from policies.metric_catalogue import Metric, Scope
+from policies.pool_choice import PoolTag
+from policies.terms import CachePath, Lane, PoolName, Refusal, Verdict
+from routing.decision import Intent, Lease
+from routing.rules import Rules
+from tests.routing.rule_stage import HOT, LANES, Stage, pool, rule
+from tests.routing.test_overload import PER_SECOND, TARGET, engine
+
+COLD = Intent(path=CachePath.COLD)
+GATHERING = GatheringRules(4, 8, 0.1, False)
+
+
+def switched(stage: Stage, is_on: bool, subject: str = "", scope: Scope = Scope.FLEET) -> None:
+    """The metric of `rule()` crosses its threshold."""
+    metric = Metric.GPU_UTILISATION_RATIO if scope is Scope.BACKEND else Metric.SATURATION_RATIO
+    stage.told(metric, 0.9 if is_on else 0.1, scope, subject)
+    [event] = stage.beat()
+    assert event.is_active is is_on and event.subject == subject
+
+
+@pytest.mark.parametrize(
+    ("action", "changed"),
+    [
+        ("close_cold_path", {"entrance"}),
+        ("window_share 0.5", {"backends", "pools", "fits"}),
+        ("serial", {"pools", "gathers", "fits"}),
+        ("hold", {"backends", "pools", "fits", "entrance"}),
+        ("prefer_fallback", {"order"}),
+        ("activate_standby", {"backends", "pools", "fits"}),
+        ("limit_rate 0.5", {"entrance", "wait", "fits"}),
+        ("clamp_max_tokens batch 100", {"clamps"}),
+        ("refuse_below standard", {"entrance"}),
+        ("no_retries", set()),
+        ("no_lending", set()),
+    ],
+)
+def test_an_action_changes_what_it_says_and_its_undo_leaves_no_trace(action: str, changed: set[str]) -> None:
+    stage = Stage(
+        pool("p", gathering=GATHERING),
+        pool("f", PoolTag.FALLBACK),
+        pool("s", PoolTag.STANDBY),
+        rules=[rule(action)],
+    )
+    stage.beat()
+    before = stage.trace()
+    switched(stage, True)
+    during = stage.trace()
+    assert {key for key in before if before[key] != during[key]} == changed | {"effects"}
+    switched(stage, False)
+    assert stage.trace() == before
+    assert not stage.active()
+
+
+def test_a_closed_cold_path_refuses_cold_requests_but_emergencies() -> None:
+    stage = Stage(rules=[rule("close_cold_path")])
+    assert stage.objection(COLD) is None
+    switched(stage, True)
+    assert stage.objection(COLD) is Refusal.COLD_PATH_CLOSED
+    assert stage.objection(HOT) is None
+    assert stage.objection(COLD._replace(lane=Lane.EMERGENCY)) is None
+    switched(stage, False)
+    assert stage.objection(COLD) is None
+
+
+def test_a_share_of_its_window_is_what_a_backend_is_sent_and_what_runs_goes_on() -> None:
+    stage = Stage(rules=[rule("window_share 0.5", scope=Scope.BACKEND)])
+    assert stage.fits() == {"p0": 8, "p1": 8}
+    running = [stage.leased() for _ in range(16)]
+    switched(stage, True, "p0", Scope.BACKEND)
+    assert (stage.backend("p0").window, stage.backend("p1").window) == (4, 8)
+    assert stage.backend("p0").in_flight == 8
+    ticket = stage.waiting()
+    on_it = [lease for lease in running if lease.backend.id == "p0"]
+    stage.finish(*on_it[:4])
+    assert stage.router.pump(stage.now) == []
+    stage.finish(on_it[4])
+    [(granted, lease)] = stage.router.pump(stage.now)
+    assert granted is ticket and isinstance(lease, Lease)
+    stage.finish(lease, *(one for one in running if one.open))
+    assert stage.fits() == {"p0": 4, "p1": 8}
+    switched(stage, False, "p0", Scope.BACKEND)
+    assert stage.fits() == {"p0": 8, "p1": 8}
+
+
+def test_in_serial_mode_nobody_waits_for_a_batch() -> None:
+    stage = Stage(pool("p", gathering=GATHERING), rules=[rule("serial", scope=Scope.POOL)])
+    router = stage.router
+    ticket = stage.waiting()
+    assert router.pump(stage.now) == [] and router.look_at > stage.now
+    assert router.cancel(ticket)
+    switched(stage, True, "p", Scope.POOL)
+    stage.finish(stage.leased())
+    switched(stage, False, "p", Scope.POOL)
+    stage.waiting()
+    assert router.pump(stage.now) == []
+
+
+def test_who_waits_for_a_batch_goes_once_nothing_is_gathered_any_more() -> None:
+    stage = Stage(pool("p", gathering=GATHERING), rules=[rule("serial", scope=Scope.POOL)])
+    ticket = stage.waiting()
+    assert stage.router.pump(stage.now) == []
+    switched(stage, True, "p", Scope.POOL)
+    assert [granted for granted, _ in stage.router.pump(stage.now)] == [ticket]
+
+
+def test_a_backend_that_is_held_gets_nothing_new_and_what_runs_there_goes_on() -> None:
+    stage = Stage(rules=[rule("hold", scope=Scope.BACKEND)])
+    running = [stage.leased() for _ in range(4)]
+    assert {lease.backend.id for lease in running} == {"p0", "p1"}
+    switched(stage, True, "p0", Scope.BACKEND)
+    assert set(stage.fits()) == {"p1"}
+    assert all(lease.open for lease in running) and stage.backend("p0").in_flight == 2
+    switched(stage, True, "p1", Scope.BACKEND)
+    assert stage.arrive() is Refusal.NO_BACKEND
+    stage.finish(*running)
+    switched(stage, False, "p0", Scope.BACKEND)
+    assert set(stage.fits()) == {"p0"}
+
+
+def test_fallback_pools_come_first_for_newcomers_and_for_who_waits_and_only_where_they_may() -> None:
+    stage = Stage(
+        pool("p", window=1),
+        pool("q", window=1),
+        pool("f", PoolTag.FALLBACK, window=1),
+        rules=[rule("prefer_fallback")],
+    )
+    names = PoolName("p"), PoolName("q"), PoolName("f")
+    assert stage.tag().pools == names
+    held = [stage.leased() for _ in range(2)]
+    held.append(stage.leased(HOT._replace(pools=(PoolName("f"),))))
+    ticket = stage.waiting()
+    switched(stage, True)
+    assert stage.tag().pools == ("f", "p", "q")
+    assert ticket.line.pools == ("f", "p", "q")
+    assert stage.router.tagger.pools_of(HOT._replace(pools=names[:2]), stage.tag()) == names[:2]
+    switched(stage, False)
+    assert ticket.line.pools == names
+    stage.finish(*held)
+
+
+def test_a_fallback_pool_that_is_in_trouble_itself_is_not_preferred() -> None:
+    stage = Stage(pool("p"), pool("f", PoolTag.FALLBACK), rules=[rule("prefer_fallback", scope=Scope.POOL)])
+    switched(stage, True, "f", Scope.POOL)
+    assert stage.tag().pools == ("p", "f")
+    switched(stage, True, "p", Scope.POOL)
+    assert stage.tag().pools == ("f", "p")
+
+
+def test_standby_pools_get_nothing_until_they_are_activated_and_nothing_new_afterwards() -> None:
+    stage = Stage(pool("p", window=2), pool("s", PoolTag.STANDBY, window=2), rules=[rule("activate_standby")])
+    assert stage.fits() == {"p0": 2}
+    on_p = [stage.leased(), stage.leased()]
+    ticket = stage.waiting()
+    switched(stage, True)
+    [(granted, lease)] = stage.router.pump(stage.now)
+    assert granted is ticket and isinstance(lease, Lease) and lease.backend.id == "s0"
+    switched(stage, False)
+    assert lease.open and stage.backend("s0").in_flight == 1
+    stage.waiting()
+    stage.finish(lease)
+    assert stage.router.pump(stage.now) == [], "the slot on standby is nobody's any more"
+    stage.finish(*on_p)
+
+
+def test_requests_are_let_in_at_a_share_of_what_was_served_when_the_rule_took_hold() -> None:
+    stage = Stage(pool("p", window=None), rules=[rule("limit_rate 0.5")])
+    stage.router.forecast.served_per_second = 10.0
+    switched(stage, True)
+    assert [stage.objection() for _ in range(7)] == [None] * 5 + [Refusal.RATE_LIMITED] * 2
+    assert stage.router.entrance.wait_seconds(stage.now) == pytest.approx(0.2)
+    assert stage.objection(HOT._replace(lane=Lane.EMERGENCY)) is None
+    stage.router.forecast.served_per_second = 1.0
+    stage.beat(1.0)
+    assert stage.objection() is None, "the rate is that of when it took hold"
+    stage.now += 100.0
+    assert [stage.objection() for _ in range(6)] == [None] * 5 + [Refusal.RATE_LIMITED]
+    switched(stage, False)
+    assert all(stage.objection() is None for _ in range(50))
+
+
+def test_who_is_refused_for_its_lane_or_path_takes_nothing_of_the_rate() -> None:
+    stage = Stage(
+        pool("p", window=None), rules=[rule("limit_rate 1", "refuse_below standard", "close_cold_path")]
+    )
+    stage.router.forecast.served_per_second = 2.0
+    switched(stage, True)
+    for _ in range(9):
+        assert stage.objection(HOT._replace(lane=Lane.BATCH)) is Refusal.LANE_REFUSED
+        assert stage.objection(COLD) is Refusal.COLD_PATH_CLOSED
+    assert [stage.objection() for _ in range(3)] == [None, None, Refusal.RATE_LIMITED]
+
+
+def test_an_answer_of_a_clamped_lane_ends_at_the_tokens_and_no_other_does() -> None:
+    stage = Stage(rules=[rule("clamp_max_tokens batch 100"), rule("clamp_max_tokens batch 50", name="s")])
+    clamps = stage.router.clamps
+    stage.told(Metric.SATURATION_RATIO, 0.9)
+    stage.beat()
+    assert [clamps.limit(lane, "m", "default") for lane in LANES] == [None, None, None, 50]
+    stage.told(Metric.SATURATION_RATIO, 0.1)
+    stage.beat()
+    assert clamps.limit(Lane.BATCH, "m", "default") is None and not clamps.is_on
+
+
+def learn_answers(stage: Stage, tokens: int, count: int = 200) -> None:
+    intent = Intent(lane=Lane.BATCH, size=TextSize(token_ids=10))
+    for _ in range(count):
+        lease = stage.router.arrive("m", stage.now, intent)
+        assert isinstance(lease, Lease)
+        lease.verdict, lease.usage = Verdict.GOOD, (10, tokens, 0)
+        stage.router.finish(lease, stage.now)
+
+
+def test_a_learnt_clamp_is_the_90th_percentile_of_when_it_is_first_needed_and_no_less_however_short_answers_become() -> (
+    None
+):
+    stage = Stage(rules=[rule("clamp_max_tokens batch p90")])
+    switched(stage, True)
+    limit: Callable[[], int | None] = lambda: stage.router.clamps.limit(Lane.BATCH, "m", "default")  # noqa: E731
+    assert limit() is None, "of what nothing was learnt nothing is cut"
+    learn_answers(stage, 500, 40)
+    first = limit()
+    assert first is not None and 400 <= first <= 700
+    learn_answers(stage, 20, 3000)
+    assert limit() == first
+    assert stage.router.clamps.limit(Lane.STANDARD, "m", "default") is None
+    switched(stage, False)
+    assert limit() is None
+    switched(stage, True)
+    again = limit()
+    assert again is not None and again < 100, "another hold learns anew"
+
+
+def test_of_a_number_and_a_learnt_length_the_smaller_counts() -> None:
+    stage = Stage(rules=[rule("clamp_max_tokens batch p90", "clamp_max_tokens batch 40")])
+    switched(stage, True)
+    assert stage.router.clamps.limit(Lane.BATCH, "m", "default") == 40
+    learn_answers(stage, 10)
+    limit = stage.router.clamps.limit(Lane.BATCH, "m", "default")
+    assert limit is not None and 10 <= limit < 40
+
+
+@pytest.mark.parametrize(("bound", "let_in"), [("standard", 3), ("interactive", 2), ("emergency", 1)])
+def test_lanes_below_the_bound_are_refused(bound: str, let_in: int) -> None:
+    stage = Stage(rules=[rule(f"refuse_below {bound}")])
+    switched(stage, True)
+    refused = [stage.objection(HOT._replace(lane=lane)) for lane in LANES]
+    assert refused == [None] * let_in + [Refusal.LANE_REFUSED] * (4 - let_in)
+    switched(stage, False)
+    assert [stage.objection(HOT._replace(lane=lane)) for lane in LANES] == [None] * 4
+
+
+def test_nobody_comes_in_through_the_batch_lane_while_it_is_refused() -> None:
+    stage = engine()
+    stage.router.entrance.use(Effects(refuses_below=Lane.STANDARD))
+    later = Intent(tenant="a", target_seconds=TARGET, relegate=True)
+    stage.run(5.0, {"a": 2 * PER_SECOND}, {"a": later})
+    assert stage.refused and stage.router.counts.relegated == 0
+
+
+def test_without_retries_a_failure_stays_where_it_is_and_an_emergencys_does_not() -> None:
+    stage = Stage(rules=[rule("no_retries")])
+    moved = stage.leased()
+    assert stage.router.move(moved, Verdict.FAULT, False, True, stage.now)
+    switched(stage, True)
+    stays, urgent = stage.leased(), stage.leased(HOT._replace(lane=Lane.EMERGENCY))
+    assert not stage.router.move(stays, Verdict.FAULT, False, True, stage.now)
+    assert stage.router.move(urgent, Verdict.FAULT, False, True, stage.now)
+    switched(stage, False)
+    assert stage.router.move(stays, Verdict.FAULT, False, True, stage.now)
+    stage.finish(moved, stays, urgent)
+
+
+def test_without_lending_nobody_borrows_of_the_reserve() -> None:
+    core = replace(Rules(), reserve=ReserveRules(4, 0.5, lending_seconds=10.0))
+    stage = Stage(pool("p"), rules=[rule("no_lending")], core=core)
+    for _ in range(20):
+        stage.router.forecast.served(PoolName("p"), stage.tag(), 0.1, stage.now)
+    assert stage.fits() == {"p0": 6}
+    switched(stage, True)
+    assert stage.fits() == {"p0": 4}
+    switched(stage, False)
+    assert stage.fits() == {"p0": 6}
