@@ -90,6 +90,17 @@ def test_a_backend_that_is_held_learns_nothing_and_speaks_for_nobody() -> None:
     assert others[1] is not None and others[1] == pytest.approx(others[2], rel=0.01)  # not the 3 of before
 
 
+def test_who_is_held_keeps_its_weight_until_it_is_used_again() -> None:
+    stage = staged()
+    windows(stage, 4, 0.3, 0.1, 0.1)
+    stage.router.fleet.hold(stage.fleet[0], Hold.OPERATOR)
+    windows(stage, 9, 0.0, 0.1, 0.1)
+    assert weight(stage) == 0.25
+    stage.router.fleet.release(stage.fleet[0], Hold.OPERATOR)
+    windows(stage, 1, 0.1, 0.1, 0.1)
+    assert weight(stage) == 0.3125
+
+
 def test_weight_goes_with_the_rules() -> None:
     stage = staged()
     windows(stage, 4, 0.3, 0.1, 0.1)
