@@ -19,9 +19,9 @@ def windows(stage: Stage, count: int, *seconds: float, calls: int = 10) -> None:
         stage.pass_time(10.0)
 
 
-def staged(backends: int = 3, **rules: float) -> Stage:
+def staged(backends: int = 3, factor: float = 2.0) -> Stage:
     """The time to the first byte is known, and a window has just begun."""
-    stage = Stage(backends, 100, circuit=CircuitRules(slow_factor=100.0), outlier=OutlierRules(**rules))
+    stage = Stage(backends, 100, circuit=CircuitRules(slow_factor=100.0), outlier=OutlierRules(factor))
     windows(stage, 2, *[0.1] * backends)
     return stage
 
