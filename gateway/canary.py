@@ -131,9 +131,9 @@ class Canaries:
         model = circuit.model or min(circuit.backend.models or {""})
         settings, seconds = self._backends[circuit.backend.id], self._rules.canary_timeout_seconds
         try:
-            async with asyncio.timeout(seconds), engine_client(settings, seconds) as client:
+            async with asyncio.timeout(seconds), engine_client(settings) as client:
                 return await ask(client, model, limit_seconds)
-        except (TimeoutError, httpx.TimeoutException):
+        except TimeoutError:
             return CanaryOutcome.BAD, f"no whole answer within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             return CanaryOutcome.BAD, f"{type(error).__name__} {error}".strip()

@@ -9,7 +9,7 @@ import httpx
 from gateway.settings import BackendSettings
 
 
-def engine_client(settings: BackendSettings, timeout_seconds: float) -> httpx.AsyncClient:
+def engine_client(settings: BackendSettings, timeout_seconds: float | None = None) -> httpx.AsyncClient:
     # Compressing a metrics page would cost the engine more than it spares the wire.
     headers = {"accept-encoding": "identity"}
     if settings.api_key:

@@ -46,6 +46,7 @@ from routing.outliers import Outliers
 
 MAX_CIRCUITS = 64
 _GOLDEN = 0.618033988749895
+_CONNECT_SECONDS = 0.2
 
 
 def _nobody(circuit: Circuit) -> None:
@@ -266,9 +267,9 @@ class Circuits:
         circuit.is_probing = False
 
     def canary_limit_seconds(self, backend: Backend) -> float:
-        """Until its first byte: what takes longer is slow."""
+        """Until its first byte: what takes longer is slow. It has to connect first."""
         quickest = self._forecast.quickest_seconds(backend.pool)
-        return inf if quickest is None else self.rules.slow_factor * quickest
+        return inf if quickest is None else self.rules.slow_factor * quickest + _CONNECT_SECONDS
 
     # --- changes --------------------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,6 @@ class Fleet:
             backend.home.backends.append(backend)
         self.gathers = any(pool.gathering is not None for pool in self.pools.values())
         self._absent = {backend for backend in self._backends.values() if not backend.is_present()}
-        self._in_panic.intersection_update(self._backends.values())
         self._forget_groups()
         for pool in self.pools.values():
             self._measure(pool)

@@ -25,10 +25,7 @@ class Outliers:
     def pass_time(self, watches: Iterable[Watch], now: float) -> None:
         if now < self._window_ends:
             return
-        is_first = self._window_ends == -inf
         self._window_ends = now + self.rules.window_seconds
-        if is_first:
-            return
         pools: defaultdict[PoolName, list[Watch]] = defaultdict(list)
         for watch in watches:
             pools[watch.backend.pool].append(watch)

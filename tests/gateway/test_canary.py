@@ -25,6 +25,7 @@ from routing.router import Router
 from routing.rules import Rules
 from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
+from tests.script import SSE
 
 PART = b'{"choices":[{"delta":{"content":"x"}}]}'
 LAST = b'{"choices":[{"delta":{},"finish_reason":"length"}]}'
@@ -38,6 +39,10 @@ def died(code: int) -> bytes:
 
 OUTCOMES = {
     "whole stream": (WHOLE, CanaryOutcome.GOOD),
+    "whole stream without its last line end": (
+        Script(headers=[SSE], chunks=[b"data: " + PART + b"\n\ndata: [DONE]"], framing=Framing.CHUNKED),
+        CanaryOutcome.GOOD,
+    ),
     "whole answer": (json_script({"choices": []}), CanaryOutcome.GOOD),
     "500": (json_script({}, status=500), CanaryOutcome.BAD),
     "502": (json_script({}, status=502), CanaryOutcome.BAD),
@@ -124,13 +129,15 @@ async def test_what_an_engine_answers_says_whether_it_is_well(script: Script, ou
         assert {one for _, one in stage.router.circuits.canaries} == {outcome}
 
 
-async def test_an_engine_that_refuses_connections_is_not_well() -> None:
+async def test_an_engine_that_refuses_connections_is_not_well(caplog: pytest.LogCaptureFixture) -> None:
     async with Backend() as engine, staged(engine) as stage:
         await engine.stop()
         stage.breaks()
         await until(lambda: stage.count(CanaryOutcome.BAD) >= 2)
         await engine.start()
         await until(lambda: stage.count(CanaryOutcome.GOOD) == 1)
+    assert not [record for record in caplog.records if record.exc_info], "nothing unexpected"
+    assert "ConnectError" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -231,3 +231,13 @@ def test_settings_of_the_command_line_obey_the_same_rules() -> None:
         "server.max_body_mb",
     }
     assert all(str(fault).startswith(f"command line: {fault.key}: ") for fault in caught.value.faults)
+
+
+def test_the_first_pause_of_the_breaker_is_no_longer_than_its_longest() -> None:
+    breaker = "breaker: {open_seconds: 20, max_open_seconds: 10}\n"
+    fault = only_fault(pool("url: http://a") + breaker)
+    assert (fault.line, fault.key) == (5, "breaker.open_seconds")
+    assert "is above `max_open_seconds`" in fault.message
+    assert only_fault(pool("url: http://a") + "breaker: {open_seconds: 301}\n").key == "breaker.open_seconds"
+    assert only_fault(pool("url: http://a") + "breaker: {max_open_seconds: 4}\n").key.startswith("breaker")
+    parse(pool("url: http://a") + "breaker: {open_seconds: 10, max_open_seconds: 10}\n", "f", {})

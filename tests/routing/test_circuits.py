@@ -312,8 +312,10 @@ def test_a_backend_that_is_configured_no_more_takes_its_circuits_along() -> None
 
 
 def test_while_it_is_not_enabled_nobody_is_judged_and_nothing_is_kept() -> None:
-    stage = Stage()
+    stage = Stage(backends=3)
     stage.breaks(0)
+    stage.comes_back(stage.breaks(1))
+    assert stage.fleet[1].shares
     stage.rules = replace(stage.rules, circuit=CircuitRules(enabled=False))
     stage.configure(2)
     assert stage.circuits() == [] and not any(one.holds or one.shares for one in stage.fleet)

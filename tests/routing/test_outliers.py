@@ -19,9 +19,9 @@ def windows(stage: Stage, count: int, *seconds: float, calls: int = 10) -> None:
         stage.pass_time(10.0)
 
 
-def staged(backends: int = 3, **rules: float) -> Stage:
+def staged(backends: int = 3, factor: float = 2.0) -> Stage:
     """The time to the first byte is known, and a window has just begun."""
-    stage = Stage(backends, 100, circuit=CircuitRules(slow_factor=100.0), outlier=OutlierRules(**rules))
+    stage = Stage(backends, 100, circuit=CircuitRules(slow_factor=100.0), outlier=OutlierRules(factor))
     windows(stage, 2, *[0.1] * backends)
     return stage
 
@@ -88,6 +88,17 @@ def test_a_backend_that_is_held_learns_nothing_and_speaks_for_nobody() -> None:
     assert weight(stage) == 1.0 and watch.standing.slow_windows == 0 and watch.pace_calls == 0
     others = [one.others_pace for one in stage.router.circuits.watches]
     assert others[1] is not None and others[1] == pytest.approx(others[2], rel=0.01)  # not the 3 of before
+
+
+def test_who_is_held_keeps_its_weight_until_it_is_used_again() -> None:
+    stage = staged()
+    windows(stage, 4, 0.3, 0.1, 0.1)
+    stage.router.fleet.hold(stage.fleet[0], Hold.OPERATOR)
+    windows(stage, 9, 0.0, 0.1, 0.1)
+    assert weight(stage) == 0.25
+    stage.router.fleet.release(stage.fleet[0], Hold.OPERATOR)
+    windows(stage, 1, 0.1, 0.1, 0.1)
+    assert weight(stage) == 0.3125
 
 
 def test_weight_goes_with_the_rules() -> None:

@@ -183,6 +183,12 @@ def test_an_emergency_is_no_trial_of_an_absent_backend_unless_nothing_else_is_th
     assert isinstance(grant, Lease) and grant.backend is stage.fleet[0] and grant.is_trial
 
 
+def test_an_emergency_that_only_one_backend_can_serve_is_sent_there() -> None:
+    stage = Stage(backends=2, circuit=CircuitRules(panic_share=0.0))
+    stage.breaks(0)
+    assert stage.lease(0, lane=Lane.EMERGENCY).backend is stage.fleet[0]
+
+
 def test_nobody_gives_way_on_a_backend_in_doubt() -> None:
     """Its slot would be of no use to the emergency."""
     stage = Stage(backends=2, window=1, circuit=CircuitRules(panic_share=0.0))
