@@ -153,11 +153,7 @@ def test_check_prints_every_fault_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.yaml"
-<<<<<<< HEAD
-    path.write_text("server: {port: x}\nrules: {}\n")
-=======
     path.write_text("server: {port: x}\nruels: []\n")
->>>>>>> w-rul
     assert check_command(str(path), {}) == 2
     out, err = capsys.readouterr()
     assert not out

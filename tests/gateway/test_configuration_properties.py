@@ -211,6 +211,7 @@ def rules(draw: st.DrawFn) -> tuple[RuleSettings, ...]:
                 threshold=threshold,
                 clear_threshold=clear if rule.clear_threshold is not None else None,
                 only_while=condition if is_sound else None,
+                for_seconds=0.0 if rule.samples else rule.for_seconds,
             )
         )
     return tuple(made)
