@@ -12,10 +12,12 @@ BENCH ?=
 SLO ?=
 FAIRNESS ?=
 CACHE ?=
+SESSIONS ?=
+FAULTS ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 SOAK_COUNT ?= 100000
 
-.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions soak package lock clean
+.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions bench-faults bench-probes soak package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -28,6 +30,8 @@ help:
 	@echo "make bench-fairness  shares of tenants that compete, 90 seconds (FAIRNESS=\"weights\" for a part)"
 	@echo "make bench-cache  whether requests go where their KV cache is, 8 minutes (CACHE=\"headrace --seconds 20\" for a part)"
 	@echo "make bench-sessions  what sessions cost, and a Redis frozen under load, 80 seconds (SESSIONS=\"store\" for a part)"
+	@echo "make bench-faults  what each fault of an engine costs, its time to be noticed and to recover (FAULTS=\"reset slow\" for a part)"
+	@echo "make bench-probes  what probes and scrapes of 8 engines cost, 100 seconds"
 	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
@@ -78,6 +82,12 @@ bench-cache: $(VENV)/develop.stamp
 
 bench-sessions: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench.sessions $(SESSIONS)
+
+bench-faults: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench.faults $(FAULTS)
+
+bench-probes: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.bench.probe_cost
 
 soak: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)

@@ -327,6 +327,96 @@ HELD_BY = {
         "system/test_models.py",
         "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",
     ),
+    "AlertReceiverSettings.url": (
+        "system/test_alerts.py",
+        "test_a_rule_that_takes_hold_and_lets_go_is_told_to_a_webhook_in_that_order",
+    ),
+    "AlertReceiverSettings.form": (
+        "gateway/test_alerts.py",
+        "test_an_alertmanager_gets_a_list_of_alerts_at_its_path_that_end_when_the_rule_lets_go",
+    ),
+    "AlertReceiverSettings.bearer_token": (
+        "gateway/test_alerts.py",
+        "test_bearer_token_is_what_a_receiver_knows_the_gateway_by",
+    ),
+    "AlertReceiverSettings.min_severity": (
+        "gateway/test_alerts.py",
+        "test_min_severity_keeps_from_a_receiver_what_is_less",
+    ),
+    "AlertReceiverSettings.timeout_seconds": (
+        "gateway/test_alerts.py",
+        "test_a_call_is_given_up_after_timeout_seconds_however_slowly_it_goes_on",
+    ),
+    "AlertReceiverSettings.repeat_seconds": (
+        "gateway/test_alerts.py",
+        "test_an_alertmanager_is_told_again_of_what_holds_every_repeat_seconds_and_others_are_not",
+    ),
+    "AlertSettings.max_waiting": (
+        "gateway/test_alerts.py",
+        "test_max_waiting_bounds_what_waits_and_what_is_given_up_is_counted",
+    ),
+    "AlertSettings.runbook_base_url": (
+        "gateway/test_alerts.py",
+        "test_runbook_base_url_stands_in_front_of_a_runbook_that_is_no_url",
+    ),
+    "AlertSettings.labels": (
+        "gateway/test_alerts.py",
+        "test_a_receiver_of_plain_json_hears_at_once_that_a_rule_holds_and_then_that_it_let_go",
+    ),
+    "DegradationSettings.standby_webhook": (
+        "system/test_alerts.py",
+        "test_the_standby_webhook_is_told_by_the_rule_that_wants_standby_backends",
+    ),
+    "GpuSettings.url": ("system/test_gpus.py", "test_a_backends_gpus_are_read_where_its_gpu_says_and_shown"),
+    "GpuSettings.stale_seconds": (
+        "system/test_gpus.py",
+        "test_what_is_older_than_stale_seconds_is_absent_and_its_age_is_shown_all_the_same",
+    ),
+    "GpuSettings.labels": ("gateway/test_gpu_report.py", "test_labels_choose_the_gpus_that_are_the_backends"),
+    "GpuSettings.temperature": (
+        "gateway/test_gpu_report.py",
+        "test_any_other_page_is_read_by_the_names_that_are_configured",
+    ),
+    "GpuSettings.memory_used": (
+        "gateway/test_gpu_report.py",
+        "test_any_other_page_is_read_by_the_names_that_are_configured",
+    ),
+    "GpuSettings.memory_total": (
+        "gateway/test_gpu_report.py",
+        "test_any_other_page_is_read_by_the_names_that_are_configured",
+    ),
+    "GpuSettings.utilisation": (
+        "gateway/test_gpu_report.py",
+        "test_any_other_page_is_read_by_the_names_that_are_configured",
+    ),
+    "GpuSettings.interval_seconds": (
+        "gateway/test_gpu_rounds.py",
+        "test_interval_seconds_lie_between_two_readings",
+    ),
+    "GpuSettings.timeout_seconds": (
+        "gateway/test_gpu_rounds.py",
+        "test_timeout_seconds_are_how_long_a_silent_exporter_is_waited_for",
+    ),
+    "BackendSettings.gpus": (
+        "gateway/test_monitoring_metrics.py",
+        "test_gpus_are_counted_as_they_are_configured",
+    ),
+    "BackendSettings.price_per_hour": (
+        "gateway/test_monitoring_metrics.py",
+        "test_what_tokens_cost_is_what_the_backends_of_their_pool_cost_meanwhile",
+    ),
+    "MonitoringSettings.primary_seconds": (
+        "gateway/test_monitoring_metrics.py",
+        "test_each_span_is_a_setting_of_its_own",
+    ),
+    "MonitoringSettings.business_seconds": (
+        "gateway/test_monitoring_metrics.py",
+        "test_each_span_is_a_setting_of_its_own",
+    ),
+    "MonitoringSettings.cost_seconds": (
+        "gateway/test_monitoring_metrics.py",
+        "test_each_span_is_a_setting_of_its_own",
+    ),
 }
 
 
