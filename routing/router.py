@@ -246,10 +246,6 @@ class Router:
         self.circuits.ended(lease, verdict, now)
         self._step_aside(lease, now)
         lease.tried = tried
-        if isinstance(choice, Backend) and choice.is_blocked:
-            choice = (
-                QUEUE_FULL  # the circuit that this failure opened has ended the panic that let it be chosen
-            )
         if isinstance(choice, Backend):
             self._go_on(lease, choice, now)
         else:
