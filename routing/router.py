@@ -247,8 +247,7 @@ class Router:
         self.circuits.ended(lease, verdict, now)
         self._step_aside(lease, now)
         lease.tried = tried
-        # The circuit that this failure opened may have ended the panic that let it be chosen.
-        if isinstance(choice, Backend) and not choice.is_blocked:
+        if isinstance(choice, Backend):
             self._go_on(lease, choice, now)
         else:
             self._wait_again(lease, now)
