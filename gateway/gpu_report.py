@@ -16,7 +16,6 @@ from math import isfinite
 
 from gateway.gpu_settings import GpuSettings
 from policies.gpu_report import NO_GPU, GpuReport
-from policies.metric_catalogue import HOTTEST_CELSIUS
 
 _TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
 _USED = ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
@@ -24,6 +23,7 @@ _TOTAL = ("nvidia_smi_memory_total_bytes",)
 _FREE = ("DCGM_FI_DEV_FB_FREE",)
 _RESERVED = ("DCGM_FI_DEV_FB_RESERVED",)
 _UTILISATION = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio")
+_HOTTEST_CELSIUS = 200.0
 _LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 _Series = dict[bytes, float | None]
@@ -108,7 +108,7 @@ def _known(values: list[float | None]) -> list[float]:
 
 def _temperature(series: _Series) -> float | None:
     hottest = max(_known(list(series.values())), default=None)
-    return hottest if hottest is not None and hottest <= HOTTEST_CELSIUS else None
+    return hottest if hottest is not None and hottest <= _HOTTEST_CELSIUS else None
 
 
 def _used_ratio(used: _Series, total: _Series, free: _Series, reserved: _Series) -> float | None:
