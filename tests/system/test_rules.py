@@ -34,6 +34,7 @@ from gateway.settings import (
 from policies.degradation_actions import NO_EFFECTS
 from policies.metric_catalogue import Metric
 from policies.pool_choice import PoolTag
+from policies.terms import Lane
 from routing.degradation import Instance
 from tests import client
 from tests.backend import Backend, json_script
@@ -277,7 +278,7 @@ async def test_batches_that_stay_empty_are_not_gathered_any_more_and_gathering_i
 async def test_full_kv_caches_prefer_the_fallback_start_the_standby_and_limit_the_rate_until_there_is_room() -> (
     None
 ):
-    small = replace(SLOW, kv_blocks=64, max_model_len=1024)
+    small = replace(SLOW, kv_blocks=64, max_model_len=1024, prefill_tokens_per_second=1e7)
     async with (
         engine(small) as full,
         engine() as other,
@@ -392,6 +393,8 @@ async def test_an_operator_forces_a_rule_on_and_off_with_an_end_and_all_of_it_is
         }
         assert answer.value(b"retry-after") == b"5"
         assert gateway.metric("headrace_refusals_total", reason="lane_refused", lane="batch") == 1
+        endings = gateway.gateway.router.endings
+        assert (endings.asked[Lane.BATCH], endings.shed[Lane.BATCH]) == (1, 0), "a rule sheds nothing"
         served = orjson.loads((await ask(gateway, "hello", STANDARD, max_tokens=100)).body)
         assert served["usage"]["completion_tokens"] == 5
         shown = orjson.loads((await force(gateway, {"force": "off", "seconds": 1, "by": "bob"})).body)
