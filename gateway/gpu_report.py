@@ -24,14 +24,27 @@ from typing import NamedTuple
 from gateway.gpu_settings import GpuSettings
 from gateway.text_format import Sample, labels_of, samples_of
 from policies.gpu_report import NO_GPU, GpuReport
-from policies.metric_catalogue import HOTTEST_CELSIUS
 
+<<<<<<< HEAD
 _BLANKS = frozenset(
     float(blank + kind)
     for blank in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 1 << 47)  # of 32 bits, of 64 bits, of a float
     for kind in range(4)
 )
 """DCGM's own: not known, not found, not supported, not allowed."""
+=======
+_TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
+_USED = ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
+_TOTAL = ("nvidia_smi_memory_total_bytes",)
+_FREE = ("DCGM_FI_DEV_FB_FREE",)
+_RESERVED = ("DCGM_FI_DEV_FB_RESERVED",)
+_UTILISATION = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio")
+_HOTTEST_CELSIUS = 200.0
+_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+_Series = dict[bytes, float | None]
+"""Values by labels."""
+>>>>>>> w-rul
 
 
 class _Names(NamedTuple):
@@ -128,8 +141,14 @@ def _known(values: _Values) -> list[float]:
     return known if len(known) == len(values) else []
 
 
+<<<<<<< HEAD
 def _bounded(value: float | None, most: float) -> float | None:
     return value if value is not None and value <= most else None
+=======
+def _temperature(series: _Series) -> float | None:
+    hottest = max(_known(list(series.values())), default=None)
+    return hottest if hottest is not None and hottest <= _HOTTEST_CELSIUS else None
+>>>>>>> w-rul
 
 
 def _mean(values: list[float], whole: float) -> float | None:

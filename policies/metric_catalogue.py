@@ -83,11 +83,12 @@ _MAY_EXCEED_ONE = frozenset(
     {Metric.MEMORY_SWING_RATIO, Metric.INTERACTIVE_FIRST_BYTE_OVER_TARGET, Metric.SATURATION_RATIO}
 )
 _COUNTS = frozenset({Metric.ENGINE_RUNNING, Metric.ENGINE_WAITING})
-HOTTEST_CELSIUS = 200.0
+_HOTTEST_CELSIUS = 200.0
+"""Beyond it `gateway.gpu_report` believes nothing."""
 
 
 def largest(metric: Metric) -> float:
     """No value is above, and none below 0: a threshold beyond can only be one in another unit, such as 85 where 0.85 was meant."""
     if metric is Metric.GPU_TEMPERATURE_CELSIUS:
-        return HOTTEST_CELSIUS
+        return _HOTTEST_CELSIUS
     return inf if metric in _MAY_EXCEED_ONE or metric in _COUNTS else 1.0

@@ -112,4 +112,4 @@ def test_all_but_one_follows_from_how_many_there_are_and_is_all_of_few() -> None
     last = Condition(Metric.OPEN_RATIO, Operator.AT_LEAST, ALL_BUT_ONE)
     assert [threshold_of(last, count) for count in (0, 1, 2, 3, 4, 8)] == [1.0, 1.0, 1.0, 2 / 3, 0.75, 0.875]
     assert threshold_of(Condition(Metric.OPEN_RATIO, Operator.AT_LEAST, 0.5), 8) == 0.5
-    assert ALL_BUT_ONE == inf
+    assert inf == ALL_BUT_ONE

@@ -65,10 +65,21 @@ class Stage:
         self.pools = pools or (pool("p", backends=2),)
         self.core = core or Rules()
         self.router = Router(self.core)
+        self._watch()
+        self.configure(rules, ladder, time_scale)
+
+    @classmethod
+    def around(cls, router: Router) -> Stage:
+        """One that somebody else has configured."""
+        stage = cls.__new__(cls)
+        stage.router = router
+        stage._watch()
+        return stage
+
+    def _watch(self) -> None:
         self.metrics = Told()
         self.router.degradation.values = self.metrics
         self.now = 0.0
-        self.configure(rules, ladder, time_scale)
 
     def configure(self, rules: Sequence[Rule], ladder: bool = False, time_scale: float = 1.0) -> None:
         core = replace(self.core, degradation=DegradationRules(tuple(rules), ladder, time_scale))

@@ -417,6 +417,66 @@ HELD_BY = {
         "gateway/test_monitoring_metrics.py",
         "test_each_span_is_a_setting_of_its_own",
     ),
+    "BreakerSettings.enabled": (
+        "gateway/test_breaker_settings.py",
+        "test_enabled_is_whether_anybody_is_judged",
+    ),
+    "BreakerSettings.fast_seconds": (
+        "gateway/test_breaker_settings.py",
+        "test_fast_seconds_is_how_long_failures_count",
+    ),
+    "BreakerSettings.min_calls": (
+        "gateway/test_breaker_settings.py",
+        "test_from_min_calls_on_the_share_of_failures_counts",
+    ),
+    "BreakerSettings.failed_share": (
+        "gateway/test_breaker_settings.py",
+        "test_failed_share_of_the_calls_have_to_fail",
+    ),
+    "BreakerSettings.failures_in_a_row": (
+        "gateway/test_breaker_settings.py",
+        "test_failures_in_a_row_suffice_at_any_rate",
+    ),
+    "BreakerSettings.slow_seconds": (
+        "gateway/test_breaker_settings.py",
+        "test_slow_seconds_is_how_long_slow_calls_count",
+    ),
+    "BreakerSettings.slow_min_calls": (
+        "gateway/test_breaker_settings.py",
+        "test_from_slow_min_calls_on_the_share_of_slow_ones_counts",
+    ),
+    "BreakerSettings.slow_share": (
+        "gateway/test_breaker_settings.py",
+        "test_slow_share_of_the_calls_have_to_be_slow",
+    ),
+    "BreakerSettings.slow_factor": (
+        "gateway/test_breaker_settings.py",
+        "test_slow_factor_times_what_the_others_take_is_slow",
+    ),
+    "BreakerSettings.open_seconds": (
+        "gateway/test_breaker_settings.py",
+        "test_open_seconds_are_until_the_first_probe_and_max_open_seconds_until_any",
+    ),
+    "BreakerSettings.max_open_seconds": (
+        "gateway/test_breaker_settings.py",
+        "test_open_seconds_are_until_the_first_probe_and_max_open_seconds_until_any",
+    ),
+    "BreakerSettings.slow_start_seconds": (
+        "gateway/test_breaker_settings.py",
+        "test_within_slow_start_seconds_a_backend_has_its_whole_window_again",
+    ),
+    "BreakerSettings.panic_share": (
+        "gateway/test_breaker_settings.py",
+        "test_no_more_than_panic_share_of_a_pool_is_out",
+    ),
+    "BreakerSettings.outlier_factor": (
+        "gateway/test_breaker_settings.py",
+        "test_who_is_outlier_factor_times_slower_than_the_median_gets_less",
+    ),
+    "BreakerSettings.canary_timeout_seconds": (
+        "gateway/test_canary.py",
+        "test_within_canary_timeout_seconds_the_answer_has_to_be_whole",
+    ),
 }
 
 
