@@ -25,26 +25,13 @@ from gateway.gpu_settings import GpuSettings
 from gateway.text_format import Sample, labels_of, samples_of
 from policies.gpu_report import NO_GPU, GpuReport
 
-<<<<<<< HEAD
+_HOTTEST_CELSIUS = 200.0
 _BLANKS = frozenset(
     float(blank + kind)
     for blank in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 1 << 47)  # of 32 bits, of 64 bits, of a float
     for kind in range(4)
 )
 """DCGM's own: not known, not found, not supported, not allowed."""
-=======
-_TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
-_USED = ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
-_TOTAL = ("nvidia_smi_memory_total_bytes",)
-_FREE = ("DCGM_FI_DEV_FB_FREE",)
-_RESERVED = ("DCGM_FI_DEV_FB_RESERVED",)
-_UTILISATION = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio")
-_HOTTEST_CELSIUS = 200.0
-_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-
-_Series = dict[bytes, float | None]
-"""Values by labels."""
->>>>>>> w-rul
 
 
 class _Names(NamedTuple):
@@ -79,7 +66,7 @@ def read_gpu(page: bytes, settings: GpuSettings, unix_now: float) -> GpuReport:
 
     utilisation, busy = told(names.utilisation)
     return GpuReport(
-        _bounded(max(_known(told(names.temperature)[1]), default=None), HOTTEST_CELSIUS),
+        _bounded(max(_known(told(names.temperature)[1]), default=None), _HOTTEST_CELSIUS),
         _used_ratio(*(told(options)[1] for options in (names.used, names.total, names.free, names.reserved))),
         _mean(_known(busy), 1.0 if utilisation.endswith(("ratio", "_ACTIVE")) else 100.0),
     )
@@ -141,14 +128,8 @@ def _known(values: _Values) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-<<<<<<< HEAD
 def _bounded(value: float | None, most: float) -> float | None:
     return value if value is not None and value <= most else None
-=======
-def _temperature(series: _Series) -> float | None:
-    hottest = max(_known(list(series.values())), default=None)
-    return hottest if hottest is not None and hottest <= _HOTTEST_CELSIUS else None
->>>>>>> w-rul
 
 
 def _mean(values: list[float], whole: float) -> float | None:
