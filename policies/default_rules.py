@@ -12,6 +12,7 @@
 
 Of several shares of one window the smallest counts, so the last three are one policy. In serial mode nothing is gathered, so nothing is known of empty places:
 `batch-idle` lets go after its clear time and tries gathering again. `memory-full` clears at half of what it takes hold at, for its own action halves the batch.
+Limit: where every GPU is too hot nothing is left to send to; an operator who thinks otherwise forces `gpu-hot` off.
 Where most traffic is cold, closing the cold path would refuse nearly everything: hence its `only_while`.
 """
 

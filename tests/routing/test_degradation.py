@@ -13,6 +13,7 @@ from policies.pool_choice import PoolTag
 from policies.rule_events import RuleCause, RuleEvent, Severity
 from policies.terms import Lane, Refusal
 from routing.backend import Hold
+from routing.ladder import ladder_rules, level_of
 from routing.rule_forces import MAX_AUDITED
 from tests.routing.reachable import entries
 from tests.routing.rule_stage import HOT, LANES, Stage, pool, rule
@@ -237,8 +238,8 @@ def force(
 def test_a_rule_forced_on_acts_at_once_and_ends_by_itself() -> None:
     stage = Stage(rules=[CLOSE])
     before = stage.trace()
-    [event] = force(stage, "close", True, 60.0)
-    assert (event.is_active, event.cause) == (True, RuleCause.OPERATOR)
+    [event] = stage.router.degradation.force("close", None, True, 60.0, "ann", 0.4)
+    assert (event.is_active, event.cause, event.at) == (True, RuleCause.OPERATOR, 0.4)
     assert stage.router.degradation.effects.closes_cold_path
     assert stage.beats(59.0) == []
     [event] = stage.beat()
@@ -276,8 +277,8 @@ def test_a_force_of_one_subject_leaves_the_others_and_beats_one_of_all() -> None
     busy(stage, 0.9)
     stage.beat()
     assert not stage.active(), "it is still forced off"
-    stage.router.degradation.unforce("r", None, "bob", stage.now)
-    assert stage.active() == {("r", "p0")}
+    events = stage.router.degradation.unforce("r", None, "bob", stage.now + 0.5)
+    assert stage.active() == {("r", "p0")} and [event.at for event in events] == [stage.now + 0.5]
 
 
 def test_the_trail_is_bounded_and_counts_on() -> None:
@@ -323,6 +324,37 @@ def test_a_rule_that_stays_goes_on_and_one_that_changed_or_went_ends_and_is_told
         ("goes", False, RuleCause.OPERATOR),
     }
     assert [entry.what for entry in stage.router.degradation.forces.trail] == ["on", "released"]
+
+
+def test_nothing_is_told_of_a_rule_that_goes_and_did_not_hold() -> None:
+    stage = Stage(rules=[HOLD, CLOSE])
+    stage.beat()
+    stage.configure([CLOSE])
+    assert stage.beat() == [] and not stage.router.degradation.transitions
+
+
+def test_a_force_goes_on_over_a_new_configuration_that_has_its_rule_and_subject() -> None:
+    stage = Stage(rules=[HOLD, replace(HOLD, name="s")])
+    force(stage, "r", True, subject="p0")
+    force(stage, "s", True)
+    stage.configure([replace(HOLD, threshold=0.7), replace(HOLD, name="s", threshold=0.7)])
+    stage.beat()
+    assert stage.active() == {("r", "p0"), ("s", "p0"), ("s", "p1")}
+    stage.pools = (pool("q"),)
+    stage.configure([HOLD, replace(HOLD, name="s")])
+    assert stage.active() == {("s", "q0")}
+    assert [entry[1:4] for entry in stage.router.degradation.forces.trail][-1] == ("r", "p0", "released")
+
+
+def test_configurations_that_replace_each_other_leave_nothing() -> None:
+    stage = Stage(rules=[HOLD])
+    sizes = []
+    for threshold in (0.6, 0.7, 0.8, 0.9):
+        busy(stage, 0.95)
+        stage.configure([replace(HOLD, threshold=threshold)])
+        stage.beat()
+        sizes.append(entries(stage.router.degradation))
+    assert sizes[1] == sizes[2] == sizes[3]
 
 
 def test_a_backend_that_comes_has_its_rules_and_one_that_goes_takes_them_along() -> None:
@@ -448,8 +480,41 @@ def test_what_is_not_known_holds_no_level() -> None:
     stage.beats(10.0)
     assert level(stage) == 1
     stage.told(Metric.SATURATION_RATIO, None)
-    stage.beats(16.0)
+    [event] = stage.beats(16.0)
+    assert level(stage) == 0 and event.cause is RuleCause.METRIC, "the ladder has more than one metric"
+
+
+def test_a_break_in_a_condition_begins_its_time_anew_and_so_does_a_ladder_that_is_put_up_again() -> None:
+    stage = Stage(ladder=True)
+    for _ in range(3):
+        stage.told(Metric.SATURATION_RATIO, 0.9)
+        stage.beats(5.0)
+        assert level(stage) == 0
+        stage.told(Metric.SATURATION_RATIO, 0.1)
+        stage.beat()
+    stage.told(Metric.SATURATION_RATIO, 0.9)
+    stage.beats(6.0)
+    assert level(stage) == 1
+    stage.configure([], ladder=False)
+    stage.configure([], ladder=True)
+    stage.beats(5.0)
     assert level(stage) == 0
+    stage.beat()
+    assert level(stage) == 1
+
+
+def test_levels_are_shown_as_rules_with_what_they_go_by() -> None:
+    rules = ladder_rules()
+    assert [(one.name, one.severity, one.threshold, one.for_seconds) for one in rules] == [
+        ("ladder-1", Severity.WARNING, 0.5, 5.0),
+        ("ladder-2", Severity.WARNING, 1.2, 5.0),
+        ("ladder-3", Severity.WARNING, 0.1, 10.0),
+        ("ladder-4", Severity.CRITICAL, 0.1, 10.0),
+        ("ladder-5", Severity.CRITICAL, 1.0, 0.0),
+    ]
+    assert [level_of(one) for one in rules] == [1, 2, 3, 4, 5]
+    names = ("5", "ladder-", "ladder-6", "ladder-x", "gpu-hot")
+    assert [level_of(replace(HOLD, name=name)) for name in names] == [0] * 5
 
 
 def test_all_but_one_are_those_that_are_not_on_standby() -> None:

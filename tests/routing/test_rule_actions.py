@@ -12,10 +12,14 @@ from policies.emergency import ReserveRules
 from policies.gathering import GatheringRules
 from policies.lengths import TextSize
 from policies.metric_catalogue import Metric, Scope
+from policies.path_split import PathRules
 from policies.pool_choice import PoolTag
 from policies.terms import CachePath, Lane, PoolName, Refusal, Verdict
+from routing.clamps import MAX_KEPT
 from routing.decision import Intent, Lease
+from routing.placement import AffinityRules
 from routing.rules import Rules
+from tests.routing.reachable import kept_by
 from tests.routing.rule_stage import HOT, LANES, Stage, pool, rule
 from tests.routing.test_overload import PER_SECOND, TARGET, engine
 
@@ -191,6 +195,30 @@ def test_requests_are_let_in_at_a_share_of_what_was_served_when_the_rule_took_ho
     assert all(stage.objection() is None for _ in range(50))
 
 
+def test_each_limit_begins_with_a_burst() -> None:
+    stage = Stage(pool("p", window=None), rules=[rule("limit_rate 0.5")])
+    stage.router.forecast.served_per_second = 10.0
+    for _ in range(2):
+        stage.told(Metric.SATURATION_RATIO, 0.9)
+        stage.beat(0.0)
+        assert [stage.objection() for _ in range(6)] == [None] * 5 + [Refusal.RATE_LIMITED]
+        stage.beat(0.0)
+        assert stage.objection() is Refusal.RATE_LIMITED, "not at each look"
+        stage.told(Metric.SATURATION_RATIO, 0.1)
+        stage.beat(0.0)
+
+
+def test_a_cold_path_that_the_configuration_closes_is_not_opened_by_a_rule() -> None:
+    core = replace(Rules(), affinity=AffinityRules(paths=PathRules(cold_open=False)))
+    stage = Stage(rules=[rule("close_cold_path")], core=core)
+    for is_on in (True, False):
+        switched(stage, is_on)
+        assert stage.objection(COLD) is Refusal.COLD_PATH_CLOSED
+    stage.core = Rules()
+    stage.configure([])
+    assert stage.objection(COLD) is None
+
+
 def test_who_is_refused_for_its_lane_or_path_takes_nothing_of_the_rate() -> None:
     stage = Stage(
         pool("p", window=None), rules=[rule("limit_rate 1", "refuse_below standard", "close_cold_path")]
@@ -208,7 +236,7 @@ def test_an_answer_of_a_clamped_lane_ends_at_the_tokens_and_no_other_does() -> N
     clamps = stage.router.clamps
     stage.told(Metric.SATURATION_RATIO, 0.9)
     stage.beat()
-    assert [clamps.limit(lane, "m", "default") for lane in LANES] == [None, None, None, 50]
+    assert [clamps.limit(lane, "m", "default") for lane in LANES] == [None, None, None, 50] and clamps.is_on
     stage.told(Metric.SATURATION_RATIO, 0.1)
     stage.beat()
     assert clamps.limit(Lane.BATCH, "m", "default") is None and not clamps.is_on
@@ -234,6 +262,7 @@ def test_a_learnt_clamp_is_the_90th_percentile_of_when_it_is_first_needed_and_no
     first = limit()
     assert first is not None and 400 <= first <= 700
     learn_answers(stage, 20, 3000)
+    stage.beat()
     assert limit() == first
     assert stage.router.clamps.limit(Lane.STANDARD, "m", "default") is None
     switched(stage, False)
@@ -241,6 +270,20 @@ def test_a_learnt_clamp_is_the_90th_percentile_of_when_it_is_first_needed_and_no
     switched(stage, True)
     again = limit()
     assert again is not None and again < 100, "another hold learns anew"
+
+
+def test_learnt_clamps_that_are_kept_are_bounded() -> None:
+    stage = Stage(rules=[rule("clamp_max_tokens batch p90")])
+    switched(stage, True)
+    learn_answers(stage, 50)
+    clamps = stage.router.clamps
+
+    def ask(count: int) -> int:
+        assert all(clamps.limit(Lane.BATCH, "m", str(number)) is not None for number in range(count))
+        return len([key for key in kept_by(clamps) if isinstance(key, tuple) and key[:1] == ("m",)])
+
+    assert ask(MAX_KEPT) >= MAX_KEPT
+    assert ask(3 * MAX_KEPT) <= MAX_KEPT
 
 
 def test_of_a_number_and_a_learnt_length_the_smaller_counts() -> None:
@@ -258,6 +301,7 @@ def test_lanes_below_the_bound_are_refused(bound: str, let_in: int) -> None:
     switched(stage, True)
     refused = [stage.objection(HOT._replace(lane=lane)) for lane in LANES]
     assert refused == [None] * let_in + [Refusal.LANE_REFUSED] * (4 - let_in)
+    assert [stage.objection(COLD._replace(lane=lane)) for lane in LANES] == refused, "whatever their path"
     switched(stage, False)
     assert [stage.objection(HOT._replace(lane=lane)) for lane in LANES] == [None] * 4
 
