@@ -477,6 +477,97 @@ HELD_BY = {
         "gateway/test_canary.py",
         "test_within_canary_timeout_seconds_the_answer_has_to_be_whole",
     ),
+    "RuleSettings.name": (
+        "gateway/test_degradation_settings.py",
+        "test_name_is_what_a_rule_is_known_by_and_one_of_a_default_rule_takes_its_place",
+    ),
+    "RuleSettings.metric": ("gateway/test_degradation_settings.py", "test_metric_is_what_is_looked_at"),
+    "RuleSettings.scope": ("gateway/test_degradation_settings.py", "test_scope_is_what_a_rule_is_about"),
+    "RuleSettings.aggregate": (
+        "gateway/test_degradation_settings.py",
+        "test_aggregate_is_how_values_of_backends_are_put_together",
+    ),
+    "RuleSettings.operator": (
+        "gateway/test_degradation_settings.py",
+        "test_operator_is_on_which_side_of_the_threshold_it_holds",
+    ),
+    "RuleSettings.threshold": (
+        "gateway/test_degradation_settings.py",
+        "test_threshold_is_where_it_takes_hold",
+    ),
+    "RuleSettings.for_seconds": (
+        "gateway/test_degradation_settings.py",
+        "test_for_seconds_are_how_long_it_has_to_hold_before",
+    ),
+    "RuleSettings.samples": (
+        "gateway/test_degradation_settings.py",
+        "test_samples_are_how_many_in_a_row_have_to_speak_for_it",
+    ),
+    "RuleSettings.clear_threshold": (
+        "gateway/test_degradation_settings.py",
+        "test_clear_threshold_is_where_it_lets_go",
+    ),
+    "RuleSettings.clear_seconds": (
+        "gateway/test_degradation_settings.py",
+        "test_clear_seconds_are_how_long_it_is_clear_before_it_lets_go",
+    ),
+    "RuleSettings.min_hold_seconds": (
+        "gateway/test_degradation_settings.py",
+        "test_min_hold_seconds_are_how_long_it_holds_at_least",
+    ),
+    "ConditionSettings.metric": (
+        "gateway/test_degradation_settings.py",
+        "test_the_metric_of_a_second_condition_is_what_it_looks_at",
+    ),
+    "ConditionSettings.operator": (
+        "gateway/test_degradation_settings.py",
+        "test_only_while_a_second_condition_holds_does_the_rule",
+    ),
+    "ConditionSettings.threshold": (
+        "gateway/test_degradation_settings.py",
+        "test_only_while_a_second_condition_holds_does_the_rule",
+    ),
+    "ConditionSettings.clear_threshold": (
+        "gateway/test_degradation_settings.py",
+        "test_only_while_a_second_condition_holds_does_the_rule",
+    ),
+    "RuleSettings.actions": ("gateway/test_degradation_settings.py", "test_actions_are_what_it_does"),
+    "RuleSettings.severity": (
+        "gateway/test_degradation_settings.py",
+        "test_severity_is_told_with_its_events",
+    ),
+    "RuleSettings.description": (
+        "gateway/test_degradation_settings.py",
+        "test_description_and_runbook_are_shown_to_operators",
+    ),
+    "RuleSettings.runbook": (
+        "gateway/test_degradation_settings.py",
+        "test_description_and_runbook_are_shown_to_operators",
+    ),
+    "PoolSettings.tags": (
+        "gateway/test_degradation_settings.py",
+        "test_tags_say_which_pools_are_preferred_and_which_are_used_only_when_a_rule_asks_for_it",
+    ),
+    "DegradationSettings.enabled": (
+        "gateway/test_degradation_settings.py",
+        "test_enabled_says_whether_there_are_rules_at_all",
+    ),
+    "DegradationSettings.default_rules": (
+        "gateway/test_degradation_settings.py",
+        "test_default_rules_are_there_unless_they_are_not_wanted",
+    ),
+    "DegradationSettings.ladder": (
+        "gateway/test_degradation_settings.py",
+        "test_ladder_says_whether_its_levels_are_there",
+    ),
+    "DegradationSettings.time_scale": (
+        "gateway/test_degradation_settings.py",
+        "test_time_scale_stretches_all_durations_of_rules_and_ladder",
+    ),
+    "DegradationSettings.interval_seconds": (
+        "gateway/test_degradation_settings.py",
+        "test_interval_seconds_lie_between_two_looks",
+    ),
 }
 
 
