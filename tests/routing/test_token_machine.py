@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from policies.capacity_tokens import TokenRules
+from policies.circuit import CircuitRules
 from policies.dialects import EngineReport
 from policies.emergency_budget import EmergencyBudgetRules
 from policies.lengths import TextSize
@@ -24,7 +25,9 @@ LANES = st.sampled_from([Lane.STANDARD, Lane.STANDARD, Lane.STANDARD, Lane.EMERG
 PROMPTS = st.sampled_from([0, 5, 30, 500])
 ANSWERS = st.sampled_from([1, 10, 200])
 LIMITS = st.none() | st.sampled_from([20, 100])
-RULES = Rules(tagger=TaggerRules(budget=EmergencyBudgetRules(burst=1_000_000)))
+RULES = Rules(
+    tagger=TaggerRules(budget=EmergencyBudgetRules(burst=1_000_000)), circuit=CircuitRules(enabled=False)
+)
 
 
 @st.composite

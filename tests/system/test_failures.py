@@ -74,8 +74,13 @@ async def test_a_backend_that_returns_is_used_again_after_a_probe() -> None:
         assert (await gateway.post({})).status == 200
 
 
-async def test_a_backend_that_returns_is_used_again_after_one_trial_request() -> None:
+async def test_a_backend_that_returns_is_used_again_after_one_trial_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Backend() as only, running(only, probes=NEVER_AGAIN) as gateway:
+        await until(
+            lambda: "tells no load" in caplog.text
+        )  # the first probe is over: a request has to find out
         await only.stop()
         assert reason(await gateway.post({})) == (502, b"backend_unreachable")
         await only.start()
