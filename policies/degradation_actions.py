@@ -231,7 +231,7 @@ def _share(name: str, values: list[str]) -> float:
 def _clamp(values: list[str]) -> ClampMaxTokens:
     lane, tokens = values if len(values) == 2 else ("", "")
     if lane not in (Lane.STANDARD, Lane.BATCH) or not (
-        tokens == "p90" or (tokens.isdecimal() and int(tokens[:9]) >= 1 and len(tokens) < 9)
+        tokens == "p90" or (len(tokens) < 9 and tokens.isdecimal() and int(tokens) >= 1)
     ):
         raise ValueError(
             "clamp_max_tokens needs a lane (standard, batch) and tokens, such as: batch 256, or batch p90"

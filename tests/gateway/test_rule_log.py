@@ -36,10 +36,11 @@ def test_each_force_and_its_end_is_one_line(caplog: pytest.LogCaptureFixture) ->
     log.audit()
     log.audit()
     assert said(caplog) == ["rule audit: r of all subjects expired, by 'b\\nb'"]
-    degradation.force("r", "p1", True, 90.0, "ann", 0.0)
+    degradation.force("r", "p1", True, 90.0, "ann", 20.0)
     stage.configure([])
     log.audit()
-    assert said(caplog)[1] == "rule audit: r of p1 released, by 'ann'"
+    assert (lines := said(caplog))[0] == "rule audit: r of p1 on for 70 s, by 'ann'"
+    assert lines[1] == "rule audit: r of p1 released, by 'ann'"
 
 
 def test_of_more_than_the_trail_keeps_the_newest_are_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +73,8 @@ def test_which_rules_cannot_work_is_said_once_the_backends_had_time_and_again_on
         stage.backend("p0").id, GpuReport(50.0, None, None), 0.0, 125.0 + PATIENCE_SECONDS
     )
     log.beat(100.0 + 3 * PATIENCE_SECONDS)
-    assert said(caplog) == []
+    log.beat(100.0 + 3.6 * PATIENCE_SECONDS)
+    assert said(caplog) == [], "between two checks nothing is looked at"
     log.beat(100.0 + 4 * PATIENCE_SECONDS)
     assert said(caplog) == [
         f"{nothing}r, two: no backend tells gpu_temperature_celsius (its `gpu` names the page)"

@@ -43,8 +43,8 @@ from tests.running import Running, running_with
 from tests.system.crowd import assert_refused, route
 
 HOUR = 3600.0
-SCALE = 0.001
-"""5 minutes are 0.3 seconds."""
+SCALE = 0.0005
+"""5 minutes are 0.15 seconds."""
 QUICK = DegradationSettings(interval_seconds=0.01, time_scale=SCALE)
 SLOW = EngineSettings(time_scale=100.0)
 """Holds what it is sent until the client leaves."""
