@@ -74,6 +74,7 @@ def measured(job: Job) -> Measures:
             outcome.began + call.due + outcome.latency_ms[call.number] / 1000,
             outcome.status[call.number],
             attempts.get(call.number, 1),
+            outcome.first_byte_ms[call.number] >= 0,
         )
         for call in calls
     ]

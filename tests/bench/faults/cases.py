@@ -98,7 +98,12 @@ def cases(seconds: float = FAULT_SECONDS) -> dict[str, Case]:
         _one("500", "500 to everything", {"error": True}, seconds),
         _one("200-then-error", "200, then an error event", {"error_event": 0}, seconds),
         slow,
-        Case("flapping", f"resets for {FLAPPING_SECONDS:g} s of every {2 * FLAPPING_SECONDS:g}", (flapping,), flaps),
+        Case(
+            "flapping",
+            f"resets for {FLAPPING_SECONDS:g} s of every {2 * FLAPPING_SECONDS:g}",
+            (flapping,),
+            flaps,
+        ),
         _one("half-dead", "half of the fleet dead", {DEAD: True}, seconds, ENGINES // 2),
         _one("all-dead", "all dead and back", {DEAD: True}, seconds, ENGINES),
         Case(

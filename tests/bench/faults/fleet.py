@@ -2,7 +2,7 @@
 
 Batch 12, 320 ms + 8 ms per sequence for an answer of 20 tokens. FILE holds the changes of a case (`cases`); each SIGUSR1 makes the next of them. At the end
 FILE has in their place when each was made and every call that arrived: the number that the load gave it, or none for one that the load did not make (a canary).
-The port of an engine that does not listen stays bound, so that nobody else gets it meanwhile; a connection there is refused.
+The ports are none that the system gives to outgoing connections, so that an engine that did not listen for a while finds its own free.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from random import sample
 from typing import Any, NamedTuple
 
 import uvloop
@@ -26,7 +27,7 @@ import uvloop
 from gateway.emulator.connection import Connection, Request
 from gateway.emulator.server import EmulatedServer
 from gateway.emulator.settings import RESIDENCE_TOKENS, EngineSettings
-from tests.bench.children import free_port, running
+from tests.bench.children import running
 from tests.bench.engines_child import KEEP_ALIVE_SECONDS, told_to_end
 from tests.bench.faults.cases import DEAD, ENGINES, REFUSE, Change
 from tests.bench.slo.fleet import Engine, Pool
@@ -37,6 +38,8 @@ OUTPUT_TOKENS = RESIDENCE_TOKENS
 MOST_PER_SECOND = ENGINES * POOL.max_num_seqs / (POOL.base_ms + POOL.slope_ms * POOL.max_num_seqs) * 1000
 """Answers of the whole fleet with full batches."""
 NOT_OURS = -1
+_PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to outgoing connections."""
 _NUMBER = re.compile(rb'"user":\s*"call-(\d+)"')
 
 
@@ -67,13 +70,24 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_running(home: Path, changes: Sequence[Change]) -> Iterator[Fleet]:
-    engines = [Engine(POOL, free_port()) for _ in range(ENGINES)]
+    engines = [Engine(POOL, port) for port in _free_ports(ENGINES)]
     file = home / "fleet.json"
     file.write_text(json.dumps([asdict(change) for change in changes]))
     argv = [sys.executable, "-m", "tests.bench.faults.fleet", str(file)]
     argv += [str(engine.port) for engine in engines]
     with running(argv, engines[-1].port, "/health", home / "fleet.log") as pid:
         yield Fleet(engines, pid, file)
+
+
+def _free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    for port in sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise RuntimeError("no ports are free")
 
 
 def number_of(body: bytes) -> int:
@@ -89,7 +103,6 @@ class WatchedServer(EmulatedServer):
         super().__init__(_settings(engine), "127.0.0.1", port, "")
         self._number = engine
         self._seen = seen
-        self._placeholder: socket.socket | None = None
 
     def handle(self, request: Request, connection: Connection) -> None:
         if request.method == b"POST" and request.path.startswith(b"/v1/"):
@@ -101,24 +114,11 @@ class WatchedServer(EmulatedServer):
         self.faults.clear()
         if faults.get(DEAD):
             await self.close()
-            self._hold_port()
         elif faults.get(REFUSE):
             self.refuse()
-            self._hold_port()
         else:
             self.faults.update(faults)
-            self.release_port()
             await self.listen()
-
-    def _hold_port(self) -> None:
-        self._placeholder = socket.socket()
-        self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._placeholder.bind((self.host, self.port))
-
-    def release_port(self) -> None:
-        if self._placeholder is not None:
-            self._placeholder.close()
-            self._placeholder = None
 
 
 def _settings(engine: int) -> EngineSettings:
@@ -150,7 +150,6 @@ class Stage:
         self.seen.changed_at.append(time.monotonic())
         for number in range(change.engines):
             if self._are_dead:
-                self.servers[number].release_port()
                 self.servers[number] = WatchedServer(number, self.servers[number].port, self.seen)
             await self.servers[number].change(change.faults)
         self._are_dead = bool(change.faults.get(DEAD))

@@ -2,8 +2,8 @@
 
 A call *failed* unless it was answered 200 to its end and without an error event; refusals count. It was *in flight* on an engine from its arrival there until its end, or
 until it arrived elsewhere. What arrives without a number (canaries) is no traffic. Times count from a fault's beginning, or its end; None is never.
-- detected: the last arrival that came within `QUIET_SECONDS` of the one before it; what comes more seldom is a trial. An engine that refuses sees nothing arrive: there
-  it is the last call of that sort that was tried twice or failed.
+- detected: the last arrival before the first pause of `PAUSE_SECONDS`; what comes afterwards, while the fault lasts, is counted as *later*. An engine that refuses
+  sees nothing arrive: there calls count that failed or were tried twice.
 - first answer: of a call that arrived there after the end.
 - recovered: the beginning of the first `SHARE_SECONDS` in which it got `SHARE` or more of an even share of all arrivals.
 Of several engines or spans, the worst.
@@ -20,7 +20,7 @@ from tests.bench.faults.cases import DEAD, ENGINES, REFUSE, Case
 from tests.bench.faults.fleet import NOT_OURS, Arrival
 from tests.bench.faults.requests import Call
 
-QUIET_SECONDS = 0.5
+PAUSE_SECONDS = 1.0
 SHARE_SECONDS = 2.0
 SHARE = 0.8
 _STEP_SECONDS = 0.1
@@ -34,10 +34,17 @@ class Ended(NamedTuple):
     ended_at: float
     status: int
     attempts: int
+    begun: bool
+    """Whether the body of an answer reached the client."""
 
     @property
     def failed(self) -> bool:
         return self.status != 200
+
+    @property
+    def is_lost(self) -> bool:
+        """It failed, and could have been tried again."""
+        return self.failed and (self.status > 0 or not self.begun)
 
 
 class Stay(NamedTuple):
@@ -56,6 +63,8 @@ class Losses:
     in_flight: int = 0
     """Of these calls, those on a broken engine when its fault began."""
     failed_in_flight: int = 0
+    lost: int = 0
+    """Of those that failed, those of whose answer the client had not got a byte."""
 
     @property
     def failed_later(self) -> int:
@@ -69,8 +78,10 @@ class Measures:
     failed_after: int = 0
     """Of those that failed, how many were made when the fault was over."""
     most_in_flight: int = 0
-    """On the broken engines at once, from the fault's beginning until it was detected."""
+    """On the broken engines at once while the fault lasted."""
     detected_seconds: float | None = None
+    later: int = 0
+    """Calls that went there after that."""
     first_answer_seconds: float | None = None
     recovered_seconds: float | None = None
     retried: int = 0
@@ -90,7 +101,11 @@ class Measures:
 
 
 def measure(
-    case: Case, ended: Sequence[Ended], arrivals: Sequence[Arrival], changed_at: Sequence[float], over_at: float
+    case: Case,
+    ended: Sequence[Ended],
+    arrivals: Sequence[Arrival],
+    changed_at: Sequence[float],
+    over_at: float,
 ) -> Measures:
     """`over_at` is the end of the load."""
     found = Measures(retried=sum(one.attempts > 1 for one in ended))
@@ -108,19 +123,20 @@ def measure(
         losses = found.streams if one.call.streamed else found.plain
         losses.calls += one.began_at < well_at
         losses.failed += one.failed
+        losses.lost += one.is_lost
         losses.in_flight += sum(one.call.number in calls for calls in there)
         losses.failed_in_flight += one.failed and one.call.number in caught
         found.failed_after += one.failed and one.began_at >= well_at
     if broken:
-        detections = [
-            detected(touches(case, ended, arrivals, engine), begin, end)
-            for begin, end in spans
-            for engine in broken
-        ]
-        found.detected_seconds = _worst(detections)
+        detections: list[float | None] = []
         for begin, end in spans:
-            until = end if found.detected_seconds is None else begin + found.detected_seconds
-            found.most_in_flight += most_in_flight(staying, broken, begin, until)
+            found.most_in_flight += most_in_flight(staying, broken, begin, end)
+            for engine in broken:
+                at = touches(case, ended, arrivals, engine)
+                detections.append(detected(at, begin, end))
+                if detections[-1] is not None:
+                    found.later += sum(begin + detections[-1] < one < end for one in at)
+        found.detected_seconds = _worst(detections)
         found.first_answer_seconds = _worst([first_answer(staying, ended, one, well_at) for one in broken])
         found.recovered_seconds = _worst([recovered(arrivals, one, well_at, over_at) for one in broken])
     return found
@@ -159,20 +175,22 @@ def touches(case: Case, ended: Iterable[Ended], arrivals: Iterable[Arrival], eng
 
 
 def detected(at: Sequence[float], begin: float, end: float) -> float | None:
-    came = [one for one in at if begin <= one < end]
-    before = max((one for one in at if one < begin), default=begin)
     last = begin
-    for earlier, one in zip([before, *came], came, strict=False):
-        if one - earlier < QUIET_SECONDS:
+    for one in at:
+        if begin <= one < end:
+            if one - last >= PAUSE_SECONDS:
+                break
             last = one
-    return None if end - last < QUIET_SECONDS else last - begin
+    return None if end - last < PAUSE_SECONDS else last - begin
 
 
 def first_answer(
     staying: Iterable[Stay], ended: Sequence[Ended], engine: int, well_at: float
 ) -> float | None:
     good = [
-        one.end for one in staying if one.engine == engine and one.begin >= well_at and not ended[one.call].failed
+        one.end
+        for one in staying
+        if one.engine == engine and one.begin >= well_at and not ended[one.call].failed
     ]
     return min(good) - well_at if good else None
 

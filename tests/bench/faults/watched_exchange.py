@@ -14,9 +14,7 @@ _TAIL_BYTES = 512
 class WatchedExchange(Exchange):
     """Notes in `attempts` by the call's number how many attempts the gateway says that it made, where it says that."""
 
-    def __init__(
-        self, on_end: Callable[[Exchange, int], None], attempts: MutableMapping[int, int]
-    ) -> None:
+    def __init__(self, on_end: Callable[[Exchange, int], None], attempts: MutableMapping[int, int]) -> None:
         super().__init__(self._judged)
         self._pass_on = on_end
         self._attempts = attempts
