@@ -68,8 +68,8 @@ def comparison(rows: Sequence[Row]) -> list[list[str]]:
     found = [
         ["calls failed / in flight there; share back", *(f"{name} {number}" for name, number in contenders)]
     ]
-    for case in dict.fromkeys(row.case for row in rows):
-        by_name = {row.contender: row.found for row in rows if row.case == case}
+    for case in {row.case.name: row.case for row in rows}.values():
+        by_name = {row.contender: row.found for row in rows if row.case.name == case.name}
         cells = [_short(case, by_name[name]) if name in by_name else "-" for name, _ in contenders]
         found.append([case.title, *cells])
     return found
