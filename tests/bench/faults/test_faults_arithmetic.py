@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -195,9 +196,7 @@ def test_every_fault_of_the_requirements_has_its_case_and_ends_before_the_load_d
     ]
     for case in known.values():
         assert [change.is_fault for change in case.changes] == [True, False] * len(case.spans)
-        assert all(
-            before.at < after.at for before, after in zip(case.changes, case.changes[1:], strict=False)
-        )
+        assert all(before.at < after.at for before, after in pairwise(case.changes))
         bound = recovery_bound_seconds(settings(), 3, 0.5)
         assert case.seconds >= case.changes[-1].at + bound if case.changes else not case.broken
     assert known["cut"].changes[1].at - known["cut"].changes[0].at == 4.0

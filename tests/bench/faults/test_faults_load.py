@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_a_schedule_is_the_same_for_a_seed_and_follows_its_phases() -> None:
     calls = schedule(phases, 1)
     assert calls == schedule(phases, 1) != schedule(phases, 2)
     assert [call.number for call in calls] == list(range(len(calls)))
-    assert all(before.due <= after.due < 20.0 for before, after in zip(calls, calls[1:], strict=False))
+    assert all(before.due <= after.due < 20.0 for before, after in pairwise(calls))
     late = sum(call.due >= 10.0 for call in calls)
     assert abs(late - 10 * MOST_PER_SECOND) < 5 * (10 * MOST_PER_SECOND) ** 0.5
     assert abs(sum(call.streamed for call in calls) / len(calls) - 0.5) < 0.05
@@ -115,7 +116,7 @@ class _Numbered(Requests):
 async def test_an_engine_that_is_gone_refuses_and_listens_on_its_port_again(fault: str) -> None:
     stage, ports = await _stage(Change(1.0, 1, {fault: True}))
     await stage.next_change()
-    with pytest.raises(OSError, match="refused|Connect call failed"):
+    with pytest.raises(OSError, match="refused"):
         await asyncio.open_connection("127.0.0.1", ports[0])
     await stage.next_change()
     assert [server.port for server in stage.servers] == ports
