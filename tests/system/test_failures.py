@@ -145,9 +145,9 @@ async def test_a_stream_cut_by_its_engine_reaches_the_client_as_an_error_event_a
         assert gateway.metric("headrace_cut_answers_total") >= 1
 
 
-async def test_a_plain_answer_that_is_cut_has_a_broken_end() -> None:
+async def test_a_plain_answer_of_some_length_that_is_cut_has_a_broken_end() -> None:
     gate = Gate()
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 65537\r\n\r\n"
 
     def script(_: Request) -> Script:
         return Script(chunks=[head + b'{"a":', gate, b"1"], framing=Framing.RAW, ending=Ending.CUT)
@@ -160,6 +160,23 @@ async def test_a_plain_answer_that_is_cut_has_a_broken_end() -> None:
             assert (answer.status, answer.body, answer.complete) == (200, b'{"a":1', False)
         assert len(one.exchanges) + len(two.exchanges) == 1
         assert gateway.metric("headrace_cut_answers_total") == 1
+
+
+@pytest.mark.parametrize("ending", [Ending.CUT, Ending.RESET])
+async def test_a_short_plain_answer_that_is_cut_is_tried_elsewhere_and_none_of_it_reaches_the_client(
+    ending: Ending,
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 65536\r\n\r\n"
+    half = Script(chunks=[head + b'{"a":'], framing=Framing.RAW, ending=ending)
+    async with Backend(lambda _: half) as bad, Backend() as good, running(bad, good) as gateway:
+        for _ in range(4):
+            answer = await gateway.post({})
+            assert (answer.status, answer.complete) == (200, True)
+            assert json.loads(answer.body)["object"] == "chat.completion"
+        assert len(good.exchanges) == 4
+        assert gateway.metric("headrace_retries_total") == len(bad.exchanges) > 0
+        good.script = bad.script
+        assert reason(await gateway.post({})) == (502, b"backend_broke")
 
 
 async def test_an_error_event_inside_a_stream_passes_unchanged_and_counts_as_a_failure() -> None:
