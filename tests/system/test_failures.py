@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -62,6 +63,20 @@ async def test_a_refused_connection_is_tried_elsewhere_and_skipped_from_then_on(
         assert gateway.present() == [False, True]
         assert len(there.exchanges) == 10
         assert gateway.metric("headrace_retries_total") <= 1
+
+
+async def test_any_number_of_refused_connections_costs_no_try_that_an_engine_has_to_work_for() -> None:
+    fleet = [Backend() for _ in range(6)]
+    once = RetrySettings(max_retries=1, budget_share=0, budget_floor=0)
+    async with AsyncExitStack() as stack:
+        for backend in fleet:
+            await stack.enter_async_context(backend)
+        gateway = await stack.enter_async_context(running(*fleet, probes=NEVER_AGAIN, retries=once))
+        for backend in fleet[:5]:
+            await backend.stop()
+        answers = await asyncio.gather(*[gateway.post({}) for _ in range(12)])
+        assert [answer.status for answer in answers] == [200] * 12
+        assert gateway.metric("headrace_retry_budget_refusals_total") == 0
 
 
 async def test_a_backend_that_returns_is_used_again_after_a_probe() -> None:
