@@ -30,6 +30,7 @@ from tests.bench.slo.closed_loop import without_pauses
 from tests.bench.slo.load_generator import PATIENCE_SECONDS, Load, Outcome
 
 _TRIP = re.compile(r'^headrace_circuit_trips_total\{.*cause="(\w+)".*\} (\S+)$', re.MULTILINE)
+_OVER_BUDGET = re.compile(r"^headrace_retry_budget_refusals_total (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def measured(job: Job) -> Measures:
     home = Path(job.home)
     calls = schedule(case.phases, job.seed)
     attempts: dict[int, int] = {}
-    opened: dict[str, int] | None = None
+    page = ""
     with contextlib.ExitStack() as stack:
         fleet = stack.enter_context(fleet_running(home, case.changes))
         port = free_port()
@@ -65,7 +66,7 @@ def measured(job: Job) -> Measures:
         stack.enter_context(running(argv, port, contender.ready_path, home / "output.log"))
         outcome = uvloop.run(_load(port, calls, case, fleet.pid, attempts))
         if job.contender == SUBJECT:
-            opened = trips(get(port, "/metrics")[1].decode())
+            page = get(port, "/metrics")[1].decode()
     seen = fleet.seen()
     ended = [
         Ended(
@@ -80,7 +81,8 @@ def measured(job: Job) -> Measures:
     ]
     found = measure(case, ended, seen.arrivals, seen.changed_at, outcome.began + case.seconds)
     found.endings = endings(ended, dict(enumerate(outcome.reason)))
-    found.opened = opened
+    if page:
+        found.opened, found.over_budget = trips(page), over_budget(page)
     return found
 
 
@@ -106,6 +108,11 @@ def trips(page: str) -> dict[str, int]:
     for cause, count in _TRIP.findall(page):
         counts[cause] = counts.get(cause, 0) + int(float(count))
     return counts
+
+
+def over_budget(page: str) -> int:
+    """Attempts that the retry budget did not allow to be repeated."""
+    return sum(int(float(count)) for count in _OVER_BUDGET.findall(page))
 
 
 def main() -> None:

@@ -90,6 +90,8 @@ class Measures:
     """Statuses of calls that failed, with the gateway's reason."""
     opened: dict[str, int] | None = None
     """Circuits that opened, by cause; None where nobody tells."""
+    over_budget: int | None = None
+    """Attempts that were not repeated because too many were; None where nobody tells."""
 
     @property
     def in_flight(self) -> int:

@@ -142,7 +142,7 @@ def _cells(case: Case, found: Measures) -> list[str]:
         _failed(found.streams),
         _failed(found.plain),
         *([_seconds(times[0]), str(found.later), *map(_seconds, times[1:])] if case.broken else [""] * 4),
-        str(found.retried),
+        str(found.retried) + (f", {found.over_budget} not" if found.over_budget else ""),
         causes or "none",
     ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench.faults.__main__ import parse
 from tests.bench.faults.bars import verdicts
-from tests.bench.faults.case_job import measures_of, trips
+from tests.bench.faults.case_job import measures_of, over_budget, trips
 from tests.bench.faults.cases import ENGINES, Case, Change, Phase, cases
 from tests.bench.faults.configuration import recovery_bound_seconds, settings
 from tests.bench.faults.fleet import NOT_OURS, Arrival
@@ -181,6 +181,8 @@ def test_trips_are_counted_by_cause() -> None:
         'headrace_circuit_transitions_total{backend="b",state="open"} 9.0\n'
     )
     assert trips(page) == {"failures": 3, "slow_calls": 1}
+    assert over_budget(page) == 0
+    assert over_budget(f"{page}headrace_retry_budget_refusals_total 4.0\n") == 4
 
 
 def test_the_bound_of_the_recovery_follows_from_the_settings() -> None:
