@@ -52,7 +52,7 @@ def heading(absent: Mapping[str, str], bound_seconds: float, seed: int) -> list[
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {machine()}, load average {os.getloadavg()[0]:.1f} at the start",
         f"Python {platform.python_version()}, {libraries}; seed {seed}",
         f"{ENGINES} engines of batch {POOL.max_num_seqs}, {POOL.base_ms:g} ms + {POOL.slope_ms:g} ms per sequence for 20 tokens; {rate:.0f} calls/s, half of them streamed",
-        f"times are short: {described()}; hence an engine has to have its share back within {bound_seconds:.1f} s",
+        f"settings: {described()}; hence an engine has to have its share back within {bound_seconds:.1f} s",
         *(f"absent: {name} ({reason})" for name, reason in absent.items()),
     ]
 
