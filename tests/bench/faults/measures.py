@@ -5,7 +5,7 @@ until it arrived elsewhere. What arrives without a number (canaries) is no traff
 - detected: the last arrival before the first pause of `PAUSE_SECONDS`; what comes afterwards, while the fault lasts, is counted as *later*. An engine that refuses
   sees nothing arrive: there calls count that failed or were tried twice.
 - first answer: of a call that arrived there after the end.
-- recovered: the beginning of the first `SHARE_SECONDS` in which it got `SHARE` or more of an even share of all arrivals.
+- recovered: its first arrival in the first `SHARE_SECONDS` in which it got `SHARE` or more of an even share of all arrivals.
 Of several engines or spans, the worst.
 """
 
@@ -201,9 +201,10 @@ def recovered(arrivals: Iterable[Arrival], engine: int, well_at: float, over_at:
     later = [one for one in arrivals if one.at >= well_at and one.call != NOT_OURS]
     for step in range(int((over_at - well_at - SHARE_SECONDS) / _STEP_SECONDS) + 1):
         begin = well_at + step * _STEP_SECONDS
-        inside = [one.engine for one in later if begin <= one.at < begin + SHARE_SECONDS]
-        if inside and inside.count(engine) >= SHARE * len(inside) / ENGINES:
-            return step * _STEP_SECONDS
+        inside = [one for one in later if begin <= one.at < begin + SHARE_SECONDS]
+        own = [one.at for one in inside if one.engine == engine]
+        if own and len(own) >= SHARE * len(inside) / ENGINES:
+            return min(own) - well_at
     return None
 
 
