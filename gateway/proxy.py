@@ -44,7 +44,7 @@ from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Exchange, Upstream
-from gateway.upstream.failures import ConnectFailed, UpstreamFailure
+from gateway.upstream.failures import ConnectFailed, ConnectTimeout, UpstreamFailure
 from policies.dialects import engine_priority
 from policies.refusals import STATUS_OF
 from policies.terms import UNTAGGED, Refusal, Verdict
@@ -269,6 +269,7 @@ class Proxy:
             except UpstreamFailure as failure:
                 lease.verdict = failure.verdict
                 if isinstance(failure, ConnectFailed):
+                    lease.found_nobody = not isinstance(failure, ConnectTimeout)
                     router.unreachable(backend, self._loop.time())
                 if not move(failure.verdict):
                     what = _WHAT_FAILED.get(failure.reason, "The engine failed")

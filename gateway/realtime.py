@@ -41,7 +41,7 @@ from gateway.telemetry import Telemetry
 from gateway.tenants import KEY_HEADERS
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
-from gateway.upstream.failures import ConnectFailed, PoolFull, UpstreamFailure
+from gateway.upstream.failures import ConnectFailed, ConnectTimeout, PoolFull, UpstreamFailure
 from gateway.upstream.websocket import HandshakeRefused, dial, hang_up, raw_headers
 from policies.terms import UNTAGGED, Refusal, Verdict
 from routing.decision import Intent, Lease
@@ -233,6 +233,7 @@ class Realtime:
             except UpstreamFailure as failure:
                 lease.verdict = failure.verdict
                 if isinstance(failure, ConnectFailed):
+                    lease.found_nobody = not isinstance(failure, ConnectTimeout)
                     self._turnstile.router.unreachable(backend, self._loop.time())
                 if not self._move(lease):
                     raise Refused(failure.reason, f"No socket to the engine: {failure}") from failure

@@ -1,7 +1,7 @@
 """From an engine's answer to the client: bytes as they are, and what was noticed on their way.
 
-A stream's head is passed on at once, a plain answer's with its first bytes; until the first byte of a body has left, a failed attempt may
-be repeated on another backend and go on under the same head. An answer that an engine cuts, or ends without saying that it is whole,
+A stream's head is passed on at once. A plain answer of known length and at most `HELD_BYTES` is passed on when it is whole, which is at once, since engines send it in one piece; any other with its first bytes.
+Until the first byte of a body has left, a failed attempt may be repeated on another backend and go on under the same head. An answer that an engine cuts, or ends without saying that it is whole,
 reaches the client as an error event (in a stream) and a broken end, never as a normal finish.
 
 `run` returns the attempt's verdict. Raises `UpstreamFailure` where the engine failed, `Refused` where an answer must be broken off.
@@ -44,6 +44,9 @@ _USAGE_PLAIN = re.compile(
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _USAGE_TAIL_BYTES = 4096
 PARTS_PER_CHARGE = 32
+HELD_BYTES = 64 * 1024
+"""Less than a stream may hold, see `upstream.incoming`."""
+_LENGTH_DIGITS = len(str(HELD_BYTES))
 
 
 class Moved(Exception):
@@ -119,7 +122,8 @@ class Relay:
             raise Refused(
                 Refusal.BACKEND_BROKE, f"The engine failed, and the next one answered {answer.status}"
             )
-        return await self._plain(answer, lease, media_type == b"application/json" and not is_encoded)
+        length = named.get(b"content-length", b"")
+        return await self._plain(answer, lease, media_type == b"application/json" and not is_encoded, length)
 
     async def _stream(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         record = self._record
@@ -204,8 +208,10 @@ class Relay:
 
         return sink
 
-    async def _plain(self, answer: Connection, lease: Lease, is_json: bool) -> Verdict:
+    async def _plain(self, answer: Connection, lease: Lease, is_json: bool, length: bytes) -> Verdict:
         data = last = answer.read_nowait() or await answer.read()
+        if not answer.is_drained and _is_short(length):
+            data = last = await _whole(data, answer)
         record = self._record
         record.first_byte_at = time.perf_counter()
         self.body_started = True
@@ -271,6 +277,11 @@ def route_label(lease: Lease) -> bytes:
         f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts};"
         f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}"
     ).encode()
+
+
+def _is_short(length: bytes) -> bool:
+    """Whether an answer of this `content-length` is to be passed on in one piece."""
+    return len(length) <= _LENGTH_DIGITS and length.isdigit() and int(length) <= HELD_BYTES
 
 
 async def _whole(data: bytes, answer: Connection) -> bytes:

@@ -110,6 +110,10 @@ class Lease:
     """Its slot is wanted by an emergency, and its attempt is being ended."""
     preemptions = 0
     """How often it gave way; these attempts count in `attempts` too."""
+    found_nobody = False
+    """Set by the holder: the attempt ended because nobody listens there, so no engine works on it."""
+    in_vain = 0
+    """Attempts that found nobody; these count in `attempts` too."""
     room: TokenRoom | None = None
     """Where it holds tokens of its backend; None where these have no limit."""
     tokens_held = 0
@@ -140,6 +144,19 @@ class Lease:
     @property
     def model(self) -> str:
         return self.line.model
+
+    @property
+    def tries(self) -> int:
+        """Attempts that count as such: those that an engine may have worked on, and did not have to give way. The first always does."""
+        return max(1, self.attempts - self.preemptions - self.in_vain - self.found_nobody)
+
+    def leaves(self) -> None:
+        """Its attempt is over: what was said of it so far is not about the next one."""
+        self.has_moved = True
+        self.verdict = Verdict.IGNORED
+        self.service_seconds = 0.0
+        self.in_vain += self.found_nobody
+        self.found_nobody = False
 
     def consumed(self) -> float:
         """Weighted tokens that the request really took, where the engine said so; else as far as it got."""

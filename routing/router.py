@@ -226,8 +226,7 @@ class Router:
 
         Where all of those are full the lease gets a ticket and waits before everybody else: its request has waited once.
         """
-        attempts = lease.attempts - lease.preemptions
-        if not may_retry(verdict, attempts, first_byte_sent, repeatable, self.rules.retries):
+        if not may_retry(verdict, lease.tries, first_byte_sent, repeatable, self.rules.retries):
             return False
         self.tagger.line_up(lease)
         tried = [*lease.tried, lease.backend]
@@ -238,10 +237,13 @@ class Router:
         budget = self.rules.retry_budget
         if self.degradation.effects.has_no_retries:
             budget = NO_SECOND_TRIES
-        if not self._second_tries.afford(lease, self._arrived, self.in_flight, now, budget):
+        if lease.found_nobody and budget is not NO_SECOND_TRIES:
+            self._second_tries.free(lease)
+        elif self._second_tries.afford(lease, self._arrived, self.in_flight, now, budget):
+            self._arrived = 0
+        else:
             self.counts.retries_over_budget += 1
             return False
-        self._arrived = 0
         if verdict is BACKPRESSURE:
             self.fleet.pushed_back(lease.backend, now)
         self.circuits.ended(lease, verdict, now)
@@ -351,9 +353,7 @@ class Router:
     def _step_aside(self, lease: Lease, now: float) -> None:
         """Give the slot back before the end of the request."""
         self.fleet.give_back(lease)
-        lease.has_moved = True
-        lease.verdict = Verdict.IGNORED  # what was said so far is not about the next attempt
-        lease.service_seconds = 0.0
+        lease.leaves()
         self.preemption.settled(lease, now)
 
     def _wait_again(self, lease: Lease, now: float) -> None:

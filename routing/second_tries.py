@@ -33,6 +33,10 @@ class SecondTries:
         self._running += is_second
         return True
 
+    def free(self, lease: Lease) -> None:
+        """It tries another backend because nobody listens where it was: no engine has more work for it, so the budget has nothing to bound."""
+        self._running += not lease.tried
+
     def ended(self, lease: Lease) -> None:
         if lease.tried:
             self._running -= 1

@@ -136,10 +136,10 @@ http {{
   }}
 }}
 """)
-    return [_nginx_path(), "-p", str(home), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")]
+    return [nginx_path(), "-p", str(home), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")]
 
 
-def _nginx_path() -> str:
+def nginx_path() -> str:
     return _from_apt("nginx", "nginx-light")
 
 
@@ -171,8 +171,8 @@ def _system_path(command: str) -> str | None:
     return shutil.which(command, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
-def _nginx_version() -> str:
-    shown = subprocess.run([_nginx_path(), "-v"], capture_output=True, check=True, text=True)
+def nginx_version() -> str:
+    shown = subprocess.run([nginx_path(), "-v"], capture_output=True, check=True, text=True)
     return re.sub(r".*nginx/", "", shown.stderr + shown.stdout).strip()
 
 
@@ -211,7 +211,7 @@ PEERS = {
         Peer("headrace", "/readyz", headrace_version, _headrace),
         Peer("headrace-logged", "/readyz", headrace_version, _headrace_logged),
         Peer("smg", "/health", lambda: version_from_pypi("sglang-router", "smg"), _smg),
-        Peer("nginx", "/health", _nginx_version, _nginx),
+        Peer("nginx", "/health", nginx_version, _nginx),
         Peer("vllm-router", "/health", lambda: version_from_pypi("vllm-router", "vllm-router"), _vllm_router),
     )
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from policies.absence import AbsenceRules
 from policies.fairness import FairnessRules
 from policies.retries import RetryRules
+from policies.retry_budget import RetryBudgetRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
 from routing.backend import Backend, BackendPlan
 from routing.decision import Decision, Intent, Lease, Ticket
@@ -199,6 +202,36 @@ def test_a_moved_lease_holds_one_slot_and_never_returns_to_where_it_failed() -> 
     assert [one.in_flight for one in router.fleet if one is not lease.backend] == [0]
     assert not router.move(lease, Verdict.FAULT, False, True, 0.0)
     assert (lease.attempts, lease.backend.in_flight, lease.open) == (2, 1, True)
+
+
+def _nobody_listens(router: Router, lease: Lease) -> bool:
+    """Whether the lease moved."""
+    lease.found_nobody = True
+    router.unreachable(lease.backend, 0.0)
+    return router.move(lease, Verdict.FAULT, False, True, 0.0)
+
+
+def test_an_attempt_that_found_nobody_counts_neither_as_a_try_nor_for_the_budget() -> None:
+    rules = Rules(retries=RetryRules(max_retries=1), retry_budget=RetryBudgetRules(share=0.0, floor=1.0))
+    router = router_of(*[None] * 9, rules=rules)
+    leases = [leased(router.arrive("m", 0.0)) for _ in range(3)]
+    assert all(_nobody_listens(router, lease) for lease in leases for _ in range(2))
+    assert [lease.attempts for lease in leases] == [3, 3, 3]
+    for lease in leases:
+        router.finish(lease, 0.0)
+    # What they had taken of the budget they have given back, which is nothing.
+    one, other = leased(router.arrive("m", 0.0)), leased(router.arrive("m", 0.0))
+    assert router.move(one, Verdict.FAULT, False, True, 0.0)
+    assert not router.move(other, Verdict.FAULT, False, True, 0.0)
+    assert not router.move(one, Verdict.FAULT, False, True, 0.0), "what is tried counts again"
+
+
+def test_an_attempt_that_found_nobody_is_not_repeated_where_retries_are_off() -> None:
+    router = router_of(None, None, rules=Rules(retries=RetryRules(max_retries=0)))
+    assert not _nobody_listens(router, leased(router.arrive("m", 0.0)))
+    router = router_of(None, None)
+    router.degradation.effects = replace(router.degradation.effects, has_no_retries=True)
+    assert not _nobody_listens(router, leased(router.arrive("m", 0.0)))
 
 
 def test_what_was_said_of_one_backend_is_not_said_of_the_next() -> None:

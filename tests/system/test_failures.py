@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -62,6 +63,20 @@ async def test_a_refused_connection_is_tried_elsewhere_and_skipped_from_then_on(
         assert gateway.present() == [False, True]
         assert len(there.exchanges) == 10
         assert gateway.metric("headrace_retries_total") <= 1
+
+
+async def test_any_number_of_refused_connections_costs_no_try_that_an_engine_has_to_work_for() -> None:
+    fleet = [Backend() for _ in range(6)]
+    once = RetrySettings(max_retries=1, budget_share=0, budget_floor=0)
+    async with AsyncExitStack() as stack:
+        for backend in fleet:
+            await stack.enter_async_context(backend)
+        gateway = await stack.enter_async_context(running(*fleet, probes=NEVER_AGAIN, retries=once))
+        for backend in fleet[:5]:
+            await backend.stop()
+        answers = await asyncio.gather(*[gateway.post({}) for _ in range(12)])
+        assert [answer.status for answer in answers] == [200] * 12
+        assert gateway.metric("headrace_retry_budget_refusals_total") == 0
 
 
 async def test_a_backend_that_returns_is_used_again_after_a_probe() -> None:
@@ -150,9 +165,9 @@ async def test_a_stream_cut_by_its_engine_reaches_the_client_as_an_error_event_a
         assert gateway.metric("headrace_cut_answers_total") >= 1
 
 
-async def test_a_plain_answer_that_is_cut_has_a_broken_end() -> None:
+async def test_a_plain_answer_of_some_length_that_is_cut_has_a_broken_end() -> None:
     gate = Gate()
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 65537\r\n\r\n"
 
     def script(_: Request) -> Script:
         return Script(chunks=[head + b'{"a":', gate, b"1"], framing=Framing.RAW, ending=Ending.CUT)
@@ -165,6 +180,23 @@ async def test_a_plain_answer_that_is_cut_has_a_broken_end() -> None:
             assert (answer.status, answer.body, answer.complete) == (200, b'{"a":1', False)
         assert len(one.exchanges) + len(two.exchanges) == 1
         assert gateway.metric("headrace_cut_answers_total") == 1
+
+
+@pytest.mark.parametrize("ending", [Ending.CUT, Ending.RESET])
+async def test_a_short_plain_answer_that_is_cut_is_tried_elsewhere_and_none_of_it_reaches_the_client(
+    ending: Ending,
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 65536\r\n\r\n"
+    half = Script(chunks=[head + b'{"a":'], framing=Framing.RAW, ending=ending)
+    async with Backend(lambda _: half) as bad, Backend() as good, running(bad, good) as gateway:
+        for _ in range(4):
+            answer = await gateway.post({})
+            assert (answer.status, answer.complete) == (200, True)
+            assert json.loads(answer.body)["object"] == "chat.completion"
+        assert len(good.exchanges) == 4
+        assert gateway.metric("headrace_retries_total") == len(bad.exchanges) > 0
+        good.script = bad.script
+        assert reason(await gateway.post({})) == (502, b"backend_broke")
 
 
 async def test_an_error_event_inside_a_stream_passes_unchanged_and_counts_as_a_failure() -> None:

@@ -77,7 +77,10 @@ class Outcome:
 
 
 class Load(Generic[Due]):
-    """`edges` are the seconds of the schedule at which to read the watched processes, and then to call `on_edge` with the edge's number."""
+    """`edges` are the seconds of the schedule at which to read the watched processes, and then to call `on_edge` with the edge's number.
+
+    `connection` makes the client's side of one, given what it is to call at the end of each exchange.
+    """
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class Load(Generic[Due]):
         patience_seconds: float = PATIENCE_SECONDS,
         opened_beforehand: int = OPENED_BEFOREHAND,
         on_edge: Callable[[int], None] = lambda _: None,
+        connection: Callable[[Callable[[Exchange, int], None]], Exchange] = Exchange,
     ) -> None:
         count = len(schedule)
         self.outcome = Outcome(
@@ -108,6 +112,7 @@ class Load(Generic[Due]):
         self._requests = requests
         self._edges = edges
         self._on_edge = on_edge
+        self._connection = connection
         self._watch = {**watch, OWN: os.getpid()}
         self._idle: list[Exchange] = []
         self._under_way: deque[tuple[float, int, Exchange]] = deque()
@@ -136,7 +141,9 @@ class Load(Generic[Due]):
         return self.outcome
 
     async def _connect(self) -> Exchange:
-        _, made = await self._loop.create_connection(lambda: Exchange(self._ended), "127.0.0.1", self._port)
+        _, made = await self._loop.create_connection(
+            lambda: self._connection(self._ended), "127.0.0.1", self._port
+        )
         self.outcome.connections += 1
         return made
 
