@@ -20,6 +20,7 @@ from gateway.gpu_report import read_gpu, tells_nothing, untold
 from gateway.gpu_settings import GpuSettings
 from gateway.settings import BackendSettings
 from gateway.upstream.failures import UpstreamFailure
+from gateway.watches import Watches
 from policies.gpu_report import GpuReport
 from policies.terms import BackendId
 
@@ -34,25 +35,16 @@ Members = tuple[tuple[BackendId, GpuSettings], ...]
 class GpuRounds:
     def __init__(self, listener: GpuListener) -> None:
         self._listener = listener
-        self._tasks: dict[Members, asyncio.Task[None]] = {}
+        self._watches = Watches(self._watch)
 
     def configure(self, backends: Iterable[tuple[BackendId, GpuSettings]]) -> None:
         at: dict[str, list[tuple[BackendId, GpuSettings]]] = {}
         for id, settings in backends:
             at.setdefault(settings.url, []).append((id, settings))
-        wanted = {tuple(members) for members in at.values()}
-        for members in [known for known in self._tasks if known not in wanted]:
-            self._tasks.pop(members).cancel()
-        for members in wanted:
-            if members not in self._tasks:
-                self._tasks[members] = asyncio.create_task(self._watch(members))
+        self._watches.keep(tuple(members) for members in at.values())
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._watches.close()
 
     async def _watch(self, members: Members) -> None:
         clock = asyncio.get_running_loop().time

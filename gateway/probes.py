@@ -28,6 +28,7 @@ from gateway.foreign_page import ForeignPages
 from gateway.models import ModelCatalogue
 from gateway.settings import BackendSettings, ProbeSettings
 from gateway.upstream.failures import ConnectFailed, ConnectTimeout, UpstreamFailure
+from gateway.watches import Watches
 from policies.dialects import Dialect, EngineFlags, EngineReport, sizes_of
 from policies.terms import BackendId
 
@@ -80,26 +81,18 @@ class Probes:
         self._changed = changed
         self._engines = engines or Nobody()
         self._fresh_seconds = fresh_seconds
-        self._tasks: dict[BackendSettings, asyncio.Task[None]] = {}
+        self._watches = Watches(self._watch)
         self._rules = ProbeSettings()
 
     def configure(self, backends: Iterable[BackendSettings], rules: ProbeSettings) -> None:
         """One task per configured backend; those of backends that left end."""
-        wanted = set(backends)
-        replaced = rules != self._rules
+        if rules != self._rules:
+            self._watches.keep(())
         self._rules = rules
-        for settings in [known for known in self._tasks if replaced or known not in wanted]:
-            self._tasks.pop(settings).cancel()
-        for settings in wanted:
-            if settings not in self._tasks:
-                self._tasks[settings] = asyncio.create_task(self._watch(settings))
+        self._watches.keep(backends)
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._watches.close()
 
     async def _watch(self, settings: BackendSettings) -> None:
         clock = asyncio.get_running_loop().time
@@ -130,7 +123,7 @@ class Probes:
         """Spread by a quarter, so that a fleet's rounds do not fall together. Where nothing is told it is asked for with the health."""
         if not told:
             return self._rules.interval_seconds
-        bound = len(self._tasks) / _READS_PER_SECOND
+        bound = len(self._watches) / _READS_PER_SECOND
         return max(self._rules.load_seconds, bound) * random.uniform(0.75, 1.25)  # noqa: S311
 
     async def _health_round(
