@@ -1,8 +1,8 @@
 """Who stands in front of the fleet: Headrace, and what else is commonly put there, with retries and health checks on and the same time-outs.
 
 - `haproxy`: leastconn, a health check every second, `observe layer7` so that its traffic's errors count as well, two more tries on another server for whatever may be tried again.
-- `nginx`: least_conn, its passive checks at their defaults (one failure takes a server out for 10 s, unless it is the last), two more tries, also of POST.
-- `smg` and `vllm-router`: power of two choices; retries and circuit breakers as they come, health checks and time-outs as short as here.
+- `nginx`: least_conn, its passive checks (one failure takes a server out, for 2 s in place of 10), two more tries, also of POST.
+- `smg` and `vllm-router`: power of two choices; retries and circuit breakers as they come, but with a pause, health checks and time-outs as short as here.
 
 A peer that cannot be had is left out and named.
 """
@@ -19,6 +19,7 @@ from tests.bench.faults.configuration import (
     FIRST_BYTE_SECONDS,
     GAP_SECONDS,
     PROBE_SECONDS,
+    SETTINGS,
     configuration,
 )
 from tests.bench.peers import haproxy_path, haproxy_version, nginx_path, nginx_version
@@ -65,7 +66,7 @@ def _nginx(port: int, engines: Sequence[Engine], home: Path) -> list[str]:
     scratch = "\n  ".join(
         f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    servers = " ".join(f"server 127.0.0.1:{engine.port};" for engine in engines)
+    servers = " ".join(f"server 127.0.0.1:{engine.port} max_fails=1 fail_timeout=2s;" for engine in engines)
     file = home / "nginx.conf"
     file.write_text(f"""{as_root}daemon off;
 worker_processes 1;
@@ -102,9 +103,10 @@ def _with(contender: Contender, *options: str) -> Contender:
     return replace(contender, command=command)
 
 
-_HEALTH = (
+_SHORT = (
     *("--health-check-interval-secs", f"{PROBE_SECONDS:.0f}"),
     *("--health-check-timeout-secs", f"{PROBE_SECONDS:.0f}"),
+    *("--cb-timeout-duration-secs", f"{SETTINGS['breaker']['open_seconds']:.0f}"),
     *("--request-timeout-secs", f"{FIRST_BYTE_SECONDS:.0f}"),
 )
 
@@ -114,7 +116,7 @@ CONTENDERS = {
         known.headrace(SUBJECT, Tags.NONE, configuration),
         Contender("haproxy", Tags.NONE, "/health", haproxy_version, _haproxy),
         Contender("nginx", Tags.NONE, "/health", nginx_version, _nginx),
-        _with(known.CONTENDERS["smg"], *_HEALTH),
-        _with(known.CONTENDERS["vllm-router"], *_HEALTH),
+        _with(known.CONTENDERS["smg"], *_SHORT),
+        _with(known.CONTENDERS["vllm-router"], *_SHORT),
     )
 }

@@ -40,7 +40,7 @@ MOST_PER_SECOND = ENGINES * POOL.max_num_seqs / (POOL.base_ms + POOL.slope_ms * 
 NOT_OURS = -1
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to outgoing connections."""
-_NUMBER = re.compile(rb'"user":\s*"call-(\d+)"')
+_NUMBER = re.compile(rb"call-(\d+) ")
 
 
 class Arrival(NamedTuple):

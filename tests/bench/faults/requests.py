@@ -43,14 +43,13 @@ class Requests:
         self._head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
 
     def make(self, call: Call) -> bytes:
-        text = f"{call.number:x} begins and goes on" + " about it" * call.words
+        text = f"call-{call.number} begins and goes on" + " about it" * call.words
         body = json.dumps(
             {
                 "model": MODEL,
                 "messages": [{"role": "user", "content": text}],
                 "max_tokens": OUTPUT_TOKENS,
                 "stream": call.streamed,
-                "user": f"call-{call.number}",
             }
         )
         return f"{self._head}content-length: {len(body)}\r\n\r\n{body}".encode()
