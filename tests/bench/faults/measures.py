@@ -56,7 +56,7 @@ class Stay(NamedTuple):
 
 @dataclass(slots=True)
 class Losses:
-    """Of calls of one sort that were under way during the fault, or came later."""
+    """Of calls of one sort that were under way during the fault, and of later ones those that failed."""
 
     calls: int = 0
     failed: int = 0
@@ -123,7 +123,7 @@ def measure(
         if one.ended_at < began_at:
             continue
         losses = found.streams if one.call.streamed else found.plain
-        losses.calls += one.began_at < well_at
+        losses.calls += one.began_at < well_at or one.failed
         losses.failed += one.failed
         losses.lost += one.is_lost
         losses.in_flight += sum(one.call.number in calls for calls in there)

@@ -83,7 +83,7 @@ def test_losses_are_told_apart_by_sort_and_by_who_was_in_flight_at_the_beginning
     ]
     arrivals = [Arrival(104.8, 0, 1), Arrival(104.9, 0, 2), Arrival(106.0, 0, 3), Arrival(106.0, 2, 4)]
     found = _measured(ended, arrivals)
-    assert found.streams == Losses(calls=2, failed=3, in_flight=1, failed_in_flight=1)
+    assert found.streams == Losses(calls=3, failed=3, in_flight=1, failed_in_flight=1)
     assert found.plain == Losses(calls=2, failed=1, in_flight=1, failed_in_flight=0, lost=1)
     assert (found.streams.failed_later, found.failed_after, found.in_flight, found.failed) == (2, 1, 2, 4)
     assert found.most_in_flight == 2
