@@ -187,7 +187,7 @@ class RetrySettings:
 
     max_retries: int = bounded(2, 0, 10)
     budget_share: float = bounded(0.2, 0, 1)
-    """Of the requests that run: how many of them may be second tries."""
+    """Of the requests: how many second tries there may be over time, and 2.5 times that at one moment. A refused connection is no try and costs none."""
     budget_floor: int = bounded(3, 0, 10_000)
     """Second tries at once that are always allowed."""
 

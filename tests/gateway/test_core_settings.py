@@ -294,7 +294,7 @@ def test_who_can_no_longer_be_served_within_margin_times_the_time_that_is_left_i
 
 
 @pytest.mark.parametrize(
-    ("share", "floor", "allowed"), [(0, 0, 0), (0, 1, 1), (0, 3, 3), (0.25, 0, 2), (0.5, 0, 4), (0.5, 6, 6)]
+    ("share", "floor", "allowed"), [(0, 0, 0), (0, 1, 1), (0, 3, 3), (0.25, 0, 2), (0.5, 0, 4), (0.1, 6, 6)]
 )
 def test_second_tries_are_bound_by_the_greater_of_budget_share_and_budget_floor(
     share: float, floor: int, allowed: int

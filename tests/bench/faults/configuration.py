@@ -28,7 +28,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "probes": {"interval_seconds": PROBE_SECONDS, "timeout_seconds": PROBE_SECONDS},
     "queue": {"max_wait_seconds": 3},
-    "retries": {"budget_share": 0.5},
     "breaker": {
         "open_seconds": 1,
         "max_open_seconds": 4,
