@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.classifier_training import train
 from policies.classify import (
     FINGERPRINT_CHARACTERS,
     KEYWORD_CHARACTERS,
@@ -16,7 +17,6 @@ from policies.classify import (
     BusinessType,
     Source,
 )
-from policies.classifier_training import train
 from tests.policies.labelled_lines import labelled_lines
 
 

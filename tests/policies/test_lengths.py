@@ -242,7 +242,9 @@ def test_class_bounds_can_be_set() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "factor"), [(10**9, 32.0), (1, 1 / 32)])
-def test_however_often_an_absurd_count_is_reported_a_price_ends_at_its_bound(tokens: int, factor: float) -> None:
+def test_however_often_an_absurd_count_is_reported_a_price_ends_at_its_bound(
+    tokens: int, factor: float
+) -> None:
     size = TextSize(letters=10_000)
     correction = UNCORRECTED
     for _ in range(5_000):

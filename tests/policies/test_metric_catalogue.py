@@ -23,7 +23,9 @@ from policies.metric_catalogue import SCOPES, Metric, largest
         (Metric.STANDING_QUEUE, 1.0),
     ],
 )
-def test_a_share_is_never_above_one_a_count_and_an_overshoot_have_no_bound(metric: Metric, most: float) -> None:
+def test_a_share_is_never_above_one_a_count_and_an_overshoot_have_no_bound(
+    metric: Metric, most: float
+) -> None:
     assert largest(metric) == most
 
 

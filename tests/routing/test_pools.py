@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -9,14 +10,15 @@ import pytest
 from policies.capacity_tokens import TokenRules
 from policies.emergency import ReserveRules
 from policies.gathering import GatheringRules
+from policies.lengths import TextSize
 from policies.path_split import PathRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts, PoolRole
-from policies.shedding import SheddingRules
 from policies.terms import BackendId, CachePath, Lane, PoolName, Refusal, Verdict
 from routing.backend import BackendPlan
-from routing.decision import Decision, Intent, Lease, Ticket
+from routing.decision import Decision, Intent, Lease, Line, Ticket
 from routing.fleet import PoolPlan
 from routing.placement import AffinityRules
+from routing.pool_order import MAX_SPILLS
 from routing.router import Router
 from routing.rules import Rules
 from routing.tagger import TaggerRules
@@ -69,9 +71,7 @@ def waiting(decision: Decision) -> Ticket:
 
 def granted(router: Router, now: float) -> list[str]:
     """Backends, or refusals."""
-    return [
-        grant.backend.id if isinstance(grant, Lease) else grant.value for _, grant in router.pump(now)
-    ]
+    return [grant.backend.id if isinstance(grant, Lease) else grant.value for _, grant in router.pump(now)]
 
 
 def served(router: Router, **seconds: float) -> None:
@@ -280,9 +280,7 @@ def test_a_live_request_passes_those_that_are_held_back() -> None:
     running = on(router.arrive("", 0.0, LIVE))
     waiting(router.arrive("", 0.0, BULK))
     waiting(router.arrive("", 0.0, LIVE))
-    router.configure(
-        [BackendPlan(BackendId("b"), BIG, 8)], router.rules, [PoolPlan(PoolFacts(BIG), GATHERS)]
-    )
+    router.configure([BackendPlan(BackendId("b"), BIG, 8)], router.rules, [PoolPlan(PoolFacts(BIG), GATHERS)])
     assert granted(router, 0.0) == ["b"]
     assert router.counts.holds[BIG] == 1
     router.finish(running, 0.0)
@@ -312,3 +310,140 @@ def test_in_a_pool_without_a_window_no_path_gives_way() -> None:
 def test_without_a_target_and_without_any_rate_nobody_is_too_late() -> None:
     router = router_of(None, 1)
     assert on(router.arrive("", 0.0, Intent(target_seconds=inf))).tag.deadline == inf
+
+
+def test_a_slot_that_comes_too_late_for_the_first_of_a_line_is_free_for_who_comes_next() -> None:
+    router = router_of(None, 1)
+    served(router, b=5.0)
+    running = on(router.arrive("", 0.0, LIVE))
+    waiting(router.arrive("", 0.0, LIVE._replace(target_seconds=10.0)))
+    router.finish(running, 1.0)
+    late = router.arrive("", 1.0, LIVE._replace(target_seconds=60.0))
+    assert isinstance(late, Ticket), "the first can still be in time"
+    assert router.cancel(late)
+    assert on(router.arrive("", 9.0, LIVE._replace(target_seconds=60.0))).backend.id == "b"
+
+
+def test_no_slot_is_too_late_for_a_request_that_waits_for_its_next_attempt() -> None:
+    router = router_of(None, 1)
+    router.configure([BackendPlan(BackendId(id), BIG, 1) for id in "bc"], router.rules)
+    served(router, b=5.0, c=5.0)
+    failed = on(router.arrive("", 0.0, LIVE._replace(target_seconds=10.0)))
+    other = on(router.arrive("", 0.0, LIVE))
+    assert router.move(failed, Verdict.FAULT, False, True, 0.0)
+    assert failed.ticket is not None
+    router.finish(other, 9.0)
+    assert isinstance(router.arrive("", 9.0, LIVE._replace(target_seconds=60.0)), Ticket)
+
+
+def test_who_waits_for_a_model_that_is_served_no_more_is_told_so_all_of_them() -> None:
+    router = router_of(None, 1)
+    router.engines.learn_models(BackendId("b"), frozenset({"x"}))
+    on(router.arrive("x", 0.0))
+    for _ in range(3):
+        waiting(router.arrive("x", 0.0))
+    router.engines.learn_models(BackendId("b"), frozenset({"y"}))
+    assert granted(router, 0.0) == ["unknown_model"] * 3
+
+
+def test_an_emergency_for_a_full_backend_keeps_the_reserve_closed_for_the_others() -> None:
+    router = router_of(None, 1, reserve=1)
+    rules = router.rules
+    router.configure([BackendPlan(BackendId(id), BIG, 1) for id in "bc"], rules)
+    router.engines.learn_models(BackendId("b"), frozenset({"x"}))
+    router.engines.learn_models(BackendId("c"), frozenset({"y"}))
+    on(router.arrive("y", 0.0))
+    waiting(router.arrive("y", 0.0, Intent(lane=Lane.EMERGENCY)))
+    waiting(router.arrive("x", 0.0))
+    assert granted(router, 0.0) == []
+
+
+@pytest.mark.parametrize(("seconds", "is_lent"), [(None, False), (60.0, False), (0.5, True)])
+def test_what_is_lent_to_short_requests_is_not_for_long_ones_nor_for_those_of_unknown_length(
+    seconds: float | None, is_lent: bool
+) -> None:
+    router = router_of(None, 2)
+    router.configure(
+        [BackendPlan(BackendId("b"), BIG, 2)],
+        replace(router.rules, reserve=ReserveRules(reserved_per_pool=1, lending_share=1.0)),
+        [PoolPlan(PoolFacts(BIG))],
+    )
+    if seconds is not None:
+        served(router, b=seconds)
+    running = [on(router.arrive("", 0.0)), router.arrive("", 0.0), router.arrive("", 0.0)]
+    assert isinstance(running[1], Lease) is is_lent
+    assert isinstance(running[2], Ticket)
+    assert granted(router, 0.0) == []
+
+
+def test_requests_that_are_gathered_as_guests_are_counted_as_such() -> None:
+    router = router_of(8, 1, gathering=replace(GATHERS, min_requests=2))
+    on(router.arrive("", 0.0, Intent(lane=Lane.INTERACTIVE, pools=(BIG,))))
+    for _ in range(3):
+        waiting(router.arrive("", 0.0, BULK))
+    assert granted(router, 0.0) == ["f", "f", "f"]
+    assert dict(router.counts.spills) == {(BIG, FAST): 3}
+    assert router.counts.batches[FAST].sum == 3
+
+
+def test_a_batch_ends_where_a_request_comes_that_is_not_for_throughput_or_has_been_moved() -> None:
+    router = router_of(None, 8, gathering=replace(GATHERS, min_requests=2))
+    first = [waiting(router.arrive("", 0.0, BULK)) for _ in range(2)]
+    assert [ticket for ticket, _ in router.pump(0.0)] == first
+    held = waiting(router.arrive("", 0.0, BULK))
+    assert granted(router, 1.0) == ["b"]
+    assert not router.cancel(held)
+
+
+def test_a_batch_ends_where_the_pool_has_no_slot_for_the_next_or_its_tokens_are_all_held() -> None:
+    gathering = replace(GATHERS, min_requests=2, gather_seconds=0.0)
+    router = router_of(None, 4, gathering=gathering, reserve=2)
+    for _ in range(4):
+        waiting(router.arrive("", 0.0, BULK))
+    assert granted(router, 0.0) == ["b", "b"]
+    router = router_of(None, 8, gathering=gathering, tokens=100)
+    for _ in range(4):
+        waiting(router.arrive("", 0.0, BULK._replace(size=TextSize(token_ids=40), max_tokens=0)))
+    assert granted(router, 0.0) == ["b", "b"]
+
+
+def test_a_path_gives_way_to_no_request_that_has_no_time_to_lose() -> None:
+    def first_of(now: float, target_seconds: float, lane: Lane = Lane.INTERACTIVE) -> CachePath:
+        router = router_of(None, 2, cold_share=0.5)
+        running = [on(router.arrive("", 0.0, Intent(path=CachePath.HOT, lane=lane))) for _ in range(2)]
+        waiting(router.arrive("", 0.0, Intent(path=CachePath.HOT, lane=lane, target_seconds=target_seconds)))
+        waiting(router.arrive("", 0.1, Intent(path=CachePath.COLD, lane=lane)))
+        router.finish(running[0], now)
+        [(ticket, _)] = router.pump(now)
+        return ticket.tag.path
+
+    assert first_of(3.0, inf) is CachePath.COLD
+    assert first_of(1.0, 4.0) is CachePath.COLD
+    assert first_of(3.0, 4.0) is CachePath.HOT
+    assert first_of(3.0, inf, Lane.EMERGENCY) is CachePath.HOT
+
+
+def test_lines_that_do_not_lead_to_a_pool_are_none_of_its() -> None:
+    router = router_of(1, 1)
+    running = [on(router.arrive("", 0.0, LIVE._replace(pools=(pool,)))) for pool in (FAST, BIG)]
+    waiting(router.arrive("", 0.0, LIVE._replace(pools=(FAST,))))
+    router.finish(running[1], 1.0)
+    assert granted(router, 1.0) == []
+    router.finish(running[0], 1.0)
+    assert granted(router, 1.0) == ["f"]
+
+
+def test_spills_of_many_lines_are_remembered_within_a_bound() -> None:
+    order = router_of().slots.order
+    for number in range(MAX_SPILLS + 10):
+        order.note_spill(Line(f"m{number}", (FAST, BIG)), 1, 0.0)
+    assert len(order._spills) == MAX_SPILLS
+
+
+def test_a_request_that_would_spill_stays_there_for_a_while() -> None:
+    router = router_of(4, 4, choice=PoolChoiceRules(max_return_saturation=0.0))
+    busy = [on(router.arrive("", 0.0, LIVE)) for _ in range(4)]
+    assert on(router.arrive("", 0.0, LIVE)).backend.id == "b"
+    router.finish(busy[0], 1.0)
+    assert on(router.arrive("", 1.0, LIVE)).backend.id == "b"
+    assert on(router.arrive("", 12.0, LIVE)).backend.id == "f"
