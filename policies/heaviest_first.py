@@ -23,14 +23,14 @@ def cut_level(flows: Iterable[tuple[float, float]], share: float) -> float:
     if excess <= 0.0:
         return inf
     demands = weights = 0.0
-    level = inf
-    for place, (_, demand, weight) in enumerate(ordered):
+    level = -inf
+    for heaviness, demand, weight in ordered:
+        if level >= heaviness:
+            break
+        # This one and the heavier ones are cut to one level.
         demands += demand
         weights += weight
-        # All so far cut to one level, which has to be above the next lighter one.
         level = (demands - excess) / weights
-        if place + 1 == len(ordered) or level >= ordered[place + 1][0]:
-            break
     return max(level, 0.0)
 
 

@@ -110,7 +110,5 @@ def after_probe(
 
 
 def _opened(epoch: int, openings: int, now: float, jitter: float, rules: BreakerRules) -> StoreBreaker:
-    seconds = rules.max_open_seconds
-    if openings < 32:
-        seconds = min(seconds, rules.open_seconds * 2**openings)
+    seconds = min(rules.max_open_seconds, rules.open_seconds * 2.0 ** min(openings, 32))
     return StoreBreaker(now + seconds * (1.0 - rules.spread * jitter), epoch=epoch, openings=openings + 1)

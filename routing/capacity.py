@@ -185,10 +185,9 @@ class Capacity:
             self.restarted()
 
     def sample(self, lease: Lease, now: float) -> bool:
-        """A request ended well, and its slot is still counted."""
+        """A request ended well, and its slot is still counted; the window is an adaptive one."""
         rules = self.adaptive
-        if rules is None:
-            return False
+        assert rules is not None
         if self._warm_up:
             self._warm_up -= 1
             return False
@@ -197,9 +196,10 @@ class Capacity:
         if now < self._gathers_until and len(self._samples) < MAX_KEPT:
             self._samples.append((lease.service_seconds, self.in_flight))
             return False
-        control = self.control
-        if control is None or rules.min == rules.max:
+        if rules.min == rules.max:
             return False
+        control = self.control
+        assert control is not None
         control = sampled(control, lease.service_seconds, self.in_flight, now, rules)
         self._gathers_until = gathers_until(control)
         return self._moved_to(control)

@@ -202,11 +202,11 @@ class Fleet:
         lease.prefilling = 0
 
     def prefilled(self, lease: Lease, now: float) -> None:
-        """Its answer has begun."""
-        if lease.room is not None:
-            lease.room.prefilled(lease, now)
-            for order in lease.backend.orders:
-                order.changed(lease.backend)
+        """The answer of one that holds prefill has begun."""
+        assert lease.room is not None
+        lease.room.prefilled(lease, now)
+        for order in lease.backend.orders:
+            order.changed(lease.backend)
 
     def _count_emergency(self, backend: Backend, by: int) -> None:
         backend.in_flight_emergency += by
@@ -351,8 +351,6 @@ def _nobody(backend: Backend) -> None:
 
 
 def _slots_used(backend: Backend) -> int:
-    if backend.is_blocked:
-        return 0
     return backend.in_flight if backend.window is None else min(backend.in_flight, backend.window)
 
 

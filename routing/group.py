@@ -6,7 +6,7 @@ the group is the whole pool, as in most fleets, that costs nothing, else it is s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Group:
     def __contains__(self, backend: Backend) -> bool:
         return backend in self._known
 
-    def best(self, tried: Collection[Backend]) -> Backend | None:
+    def best(self, tried: Container[Backend]) -> Backend | None:
         """The one with a free slot that answers soonest; it may lack the tokens."""
         if self._order is not None:
             return self._order.best(tried)

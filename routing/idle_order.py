@@ -11,7 +11,7 @@ O(x log n) for x excluded members that stand before the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Container, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Generic, TypeVar
@@ -76,7 +76,7 @@ class IdleOrder(Generic[Member]):
             heap[:] = [entry for entry in heap if valid.get(entry[2]) is entry]
             heapify(heap)
 
-    def best(self, exclude: Collection[Member] = ()) -> Member | None:
+    def best(self, exclude: Container[Member] = ()) -> Member | None:
         """The member with the smallest key that is not in `exclude`, or None where there is none with a finite key."""
         heap, valid = self._heap, self._valid
         passed: list[_Entry[Member]] = []

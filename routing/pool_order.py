@@ -36,12 +36,11 @@ class PoolOrder:
         self._spills.clear()
 
     def may_enter(self, place: int, groups: Sequence[Group | None], realtime: bool) -> bool:
-        """Whether a request may take a free slot of the pool at `place` of its order."""
+        """Whether a request may take a free slot of the pool at `place` of its order, which has backends for it."""
         home, group = groups[0], groups[place]
         if place == 0 or home is None:
             return True
-        if group is None:
-            return False
+        assert group is not None
         pool = group.pool
         # Among its like nobody is a guest.
         saturation = 0.0 if pool.role is home.pool.role else pool.saturation

@@ -7,7 +7,7 @@ State: when to look again (`look_at`). `granted` looks at the heads of lines onl
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 from policies.emergency import ReserveRules
@@ -137,10 +137,8 @@ class Slots:
     def _home(self, line: Line) -> PoolName:
         """The first of its pools that can be used now."""
         pools = self._fleet.pools
-        for name in line.pools:
-            if (pool := pools.get(name)) is not None and pool.capacity:
-                return name
-        return line.pools[0]
+        usable = (name for name in line.pools if name in pools and pools[name].capacity)
+        return next(usable, line.pools[0])
 
     def _is_usable(self, group: Group, line: Line, tried: Sequence[Backend]) -> bool:
         if line.backend is not None:
@@ -273,12 +271,9 @@ class Slots:
                     if self._held.get(pool.name) != ticket.id:
                         self._held[pool.name] = ticket.id
                         self._counts.holds[pool.name] += 1
-                    lanes = _URGENT if lanes is None else lanes
-                    if lanes == _EMERGENCIES:
-                        return
+                    lanes = _URGENT
                     continue
-                if not (yield from self._batch(pool, backend, ticket, now)):
-                    places = _without(places, line)
+                yield from self._batch(pool, backend, ticket, now)
             else:
                 queue.take(ticket, now)
                 if place and moved is None:
@@ -331,31 +326,30 @@ class Slots:
 
     def _batch(
         self, pool: Pool, backend: Backend, first: Ticket, now: float
-    ) -> Generator[tuple[Ticket, Choice], None, int]:
-        """The first and those that come after it in its line, to one backend; how many went."""
+    ) -> Iterator[tuple[Ticket, Choice]]:
+        """The first and those that come after it in its line, to one backend."""
         assert pool.gathering is not None
-        queue = self._queue
-        line = first.line
+        line, queue = first.line, self._queue
         groups, place = self._fleet.groups(line.model, line.pools), line.pools.index(pool.name)
-        waiting, lacking, sent = (
-            queue.waiting_in_line(line),
-            pool.gathering.min_requests - backend.in_flight,
-            0,
-        )
-        for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
-            ticket = queue.head((line,), now, _THROUGHPUT)
-            if ticket is None or ticket.lease is not None or not self.reserve.has_slot(pool, ticket.tag):
-                break
-            if not self.tokens.fits(backend, ticket.tag):
-                break
+        lacking = pool.gathering.min_requests - backend.in_flight
+        most = group_size(queue.waiting_in_line(line), _free_of(backend), pool.gathering)
+        sent = 0
+        ticket: Ticket | None = first
+        while ticket is not None:
             queue.take(ticket, now)
             sent += 1
             if place:
                 self.order.count_spill(groups, place)
             yield ticket, backend
-        if sent:
-            self._counts.gathered(pool.name, sent, max(sent, lacking))
-        return sent
+            ticket = self._next_of_batch(pool, backend, line, now) if sent < most else None
+        self._counts.gathered(pool.name, sent, max(sent, lacking))
+
+    def _next_of_batch(self, pool: Pool, backend: Backend, line: Line, now: float) -> Ticket | None:
+        """Who may go along, where there is one."""
+        ticket = self._queue.head((line,), now, _THROUGHPUT)
+        if ticket is None or ticket.lease is not None or not self.reserve.has_slot(pool, ticket.tag):
+            return None
+        return ticket if self.tokens.fits(backend, ticket.tag) else None
 
     def _is_hopeless(self, tag: Tag, service_seconds: float, now: float) -> bool:
         return tag.deadline != inf and hopeless(now, tag.deadline, service_seconds, tag.lane, self._shedding)

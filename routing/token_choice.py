@@ -10,7 +10,7 @@ Limit: while a large request waits, its own line waits with it, on all backends 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Container
 
 from policies.terms import Lane, PoolName, Tag
 from routing.backend import Backend
@@ -41,7 +41,7 @@ class TokenChoice:
             return False
         return room.fits(tag, backend.in_flight)
 
-    def best(self, group: Group, tag: Tag, tried: Collection[Backend]) -> Backend | None:
+    def best(self, group: Group, tag: Tag, tried: Container[Backend]) -> Backend | None:
         """The one with a free slot and the tokens that answers soonest."""
         passed = _Passed(self, tag, tried)
         backend = group.best(passed)
@@ -59,10 +59,10 @@ class TokenChoice:
             room.kept_for = None
 
 
-class _Passed(Collection[Backend]):
+class _Passed(Container[Backend]):
     """Backends that are not taken: tried before, or without the tokens. Ends the search when it has grown long."""
 
-    def __init__(self, choice: TokenChoice, tag: Tag, tried: Collection[Backend]) -> None:
+    def __init__(self, choice: TokenChoice, tag: Tag, tried: Container[Backend]) -> None:
         self._choice = choice
         self._tag = tag
         self._tried = tried
@@ -76,9 +76,3 @@ class _Passed(Collection[Backend]):
             return False
         self.count += 1
         return self.count <= MAX_PASSED
-
-    def __iter__(self) -> Iterator[Backend]:
-        return iter(self._tried)
-
-    def __len__(self) -> int:
-        return MAX_PASSED

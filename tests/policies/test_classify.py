@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.classifier_training import train
 from policies.classify import (
     FINGERPRINT_CHARACTERS,
     KEYWORD_CHARACTERS,
@@ -16,6 +17,7 @@ from policies.classify import (
     BusinessType,
     Source,
 )
+from tests.policies.labelled_lines import labelled_lines
 
 
 def fingerprint(text: str) -> str:
@@ -136,6 +138,40 @@ def test_rules_say_which_texts_they_need() -> None:
 def test_every_type_can_be_looked_up_by_its_name() -> None:
     assert RULES.types["cards"] is CARDS
     assert set(RULES.types) == {"default", "cards", "loans", "wealth"}
+
+
+TRAINED = train(labelled_lines()).classifier
+SURE = "Good morning, somebody has used my credit card in another country, please block it"
+
+
+def classified_by(min_confidence: float, *types: BusinessType) -> BusinessRules:
+    return BusinessRules((*types, *map(BusinessType, TRAINED.types)), fingerprint, TRAINED, min_confidence)
+
+
+def test_the_classifier_is_asked_last_and_only_believed_where_it_is_sure() -> None:
+    said = TRAINED.classify(SURE)
+    assert said is not None and said.confidence < 1.0
+    made = classified_by(said.confidence, BusinessType("loans", keywords=("loan",)))
+    assert made.business_of(text=SURE) == ("credit-card", Source.CLASSIFIER)
+    assert made.business_of(text=f"{SURE} loan") == ("loans", Source.KEYWORD)
+    assert made.business_of(model="m", text="") == ("default", Source.DEFAULT)
+    doubtful = classified_by(said.confidence + 1e-9)
+    assert doubtful.business_of(text=SURE) == ("default", Source.DEFAULT)
+    assert doubtful.classified("", SURE) is None
+
+
+def test_the_classifier_reads_the_system_prompt_where_the_users_text_tells_it_nothing() -> None:
+    made = classified_by(0.8)
+    assert (made.needs_text, made.needs_system) == (True, True)
+    for text in ("", "hello"):
+        assert made.business_of(system=SURE, text=text) == ("credit-card", Source.CLASSIFIER)
+    loan = "THE BANK REJECTED MY MORTGAGE APPLICATION, I need the loan for a house"
+    said = made.classified(SURE, loan)
+    assert said is not None and said.name == "loan"
+
+
+def test_without_a_classifier_nothing_is_classified() -> None:
+    assert RULES.classified(SURE, SURE) is None
 
 
 WORDS = st.sampled_from(["ab", "b", "bc", "Ca", "贷款", "款", "款b", "é"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from policies.lengths import (
     PARTS,
+    TOKEN_CHARS,
     UNCORRECTED,
     Correction,
     LengthRules,
@@ -238,3 +239,21 @@ def test_class_bounds_can_be_set() -> None:
         LengthClass.MEDIUM,
         LengthClass.LONG,
     ]
+
+
+@pytest.mark.parametrize(("tokens", "factor"), [(10**9, 32.0), (1, 1 / 32)])
+def test_however_often_an_absurd_count_is_reported_a_price_ends_at_its_bound(
+    tokens: int, factor: float
+) -> None:
+    size = TextSize(letters=10_000)
+    correction = UNCORRECTED
+    for _ in range(5_000):
+        correction = corrected(correction, size, tokens, RULES)
+    assert estimate_tokens(size, correction, RULES) == pytest.approx(
+        factor * estimate_tokens(size, UNCORRECTED, RULES)
+    )
+
+
+def test_characters_are_all_text_and_what_token_ids_stand_for() -> None:
+    size = TextSize(1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100, 100.0, 10)
+    assert size.chars == 127 + 10 * TOKEN_CHARS

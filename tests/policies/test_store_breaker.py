@@ -127,3 +127,18 @@ def test_it_never_opens_without_a_failure_and_always_after_three(calls: str) -> 
         breaker = called(breaker, one)
         assert not (breaker.is_open and not before.is_open and one == "+")
         assert breaker.is_open or not calls[:number].endswith("---")
+
+
+def test_what_a_probe_brings_that_nobody_waits_for_changes_nothing() -> None:
+    for breaker in (CLOSED, called(CLOSED, "---")):
+        assert after_probe(breaker, True, 5.0, 0.0, RULES) is breaker
+        assert after_probe(breaker, False, 5.0, 0.0, RULES) is breaker
+
+
+def test_however_often_it_opens_the_longest_time_holds() -> None:
+    one = called(CLOSED, "---")
+    for _ in range(2_000):
+        one = probed(one, good=False)
+    began = one.probe_at
+    again = probed(one, good=False)
+    assert began is not None and again.probe_at == pytest.approx(began + RULES.max_open_seconds)

@@ -336,3 +336,9 @@ def test_a_mention_of_an_engine_that_was_retired_is_nobodys() -> None:
     router.fleet.mentioned(backend, EngineReport(waiting=2), 0.0)
     anew = router.fleet.get(B)
     assert anew is not None and anew is not backend and anew.report is None
+
+
+def test_a_window_whose_bounds_are_one_stays_and_keeps_no_samples() -> None:
+    router, backend = router_of(plan(WindowRules(start=8, min=8, max=8)))
+    serve(router, 100)
+    assert (backend.window, samples_of(backend)) == (8, 0)

@@ -372,3 +372,43 @@ def test_who_waits_when_the_last_backend_is_taken_out_is_counted_too() -> None:
     stage.end(lease, FAULT)
     [(_, grant)] = stage.router.pump(stage.now)
     assert grant is Refusal.NO_BACKEND and stage.router.circuits.lost_requests == 1
+
+
+def test_slow_calls_are_forgotten_when_they_are_older_than_the_window() -> None:
+    stage = Stage()
+    paced(stage, {0: 0.1, 1: 0.1}, 61)
+    stage.now += 61.0
+    stage.calls(0, GOOD, 1, 2.0)
+    assert stage.circuit(0).has_slow
+    stage.pass_time(stage.rules.circuit.slow_seconds - 1.0)
+    assert stage.circuit(0).has_slow
+    stage.pass_time(2.0)
+    assert not stage.circuit(0).has_slow and not stage.is_open(0)
+
+
+def test_an_engine_that_can_be_reached_again_is_probed_at_once_and_closed_circuits_are_left_alone() -> None:
+    stage = Stage(models=("x", "y"))
+    circuit = stage.breaks(0, "x")
+    stage.calls(0, GOOD, 1, model="y")
+    other = stage.circuit(0, "y")
+    before = other.probe_at
+    backend = stage.fleet[0]
+    stage.router.unreachable(backend, stage.now)
+    stage.pass_time(1.0)
+    due = circuit.probe_at
+    assert due > stage.now + 1.0
+    stage.router.fleet.mark_reachable(backend)
+    stage.changes.clear()
+    stage.pass_time(1.0)
+    assert circuit.probe_at == stage.now and other.probe_at == before
+    assert stage.changes == [circuit]
+
+
+def test_a_slow_start_ends() -> None:
+    stage = Stage()
+    stage.comes_back(stage.breaks(0))
+    [watch] = [one for one in stage.router.circuits.watches if one.backend is stage.fleet[0]]
+    assert watch.slow_start_at is not None
+    stage.pass_time(stage.rules.circuit.slow_start_seconds + 1.0)
+    assert watch.slow_start_at is None
+    assert not stage.fleet[0].shares

@@ -547,3 +547,32 @@ def test_a_scale_stretches_the_ladders_times_and_without_it_there_are_no_levels(
     assert level(stage) == 1
     stage.configure([], ladder=False)
     assert not stage.active() and stage.router.degradation.effects == NO_EFFECTS
+
+
+def test_a_second_condition_that_nobody_measures_there_never_holds() -> None:
+    also = Condition(Metric.GPU_TEMPERATURE_CELSIUS, Operator.ABOVE, 0.0)
+    stage = Stage(rules=[replace(CLOSE, only_while=also)])
+    stage.told(Metric.SATURATION_RATIO, 0.9)
+    stage.told(Metric.GPU_TEMPERATURE_CELSIUS, 90.0)
+    stage.beats(10.0)
+    assert not stage.active()
+
+
+def test_the_instances_of_a_rule_are_its_subjects() -> None:
+    stage = Stage(pool("p", backends=2), rules=[HOLD, CLOSE])
+    of = stage.router.degradation.instances
+    assert [one.subject for one in of("r")] == ["p0", "p1"]
+    assert [one.subject for one in of("close")] == [""]
+    assert of("who") == []
+
+
+def test_it_is_known_whether_a_release_would_take_anything_back() -> None:
+    stage = Stage(pool("p", backends=2), rules=[HOLD, CLOSE])
+    degradation = stage.router.degradation
+    has = degradation.forces.has
+    assert not has("r", None) and not has("r", "p0")
+    degradation.force("r", "p0", True, 100.0, "me", stage.now)
+    assert has("r", None) and has("r", "p0")
+    assert not has("r", "p1") and not has("close", None)
+    degradation.unforce("r", "p0", "me", stage.now)
+    assert not has("r", None)

@@ -402,3 +402,12 @@ def drained(queue: FairQueue[Waits]) -> list[Waits]:
         queue.take(head, 0.0)
         taken.append(head)
     return taken
+
+
+def test_where_nobody_of_these_lanes_waits_on_any_of_the_lines_there_is_no_head() -> None:
+    queue, make = FairQueue[Waits](RULES), numbered()
+    for line in LINES:
+        queue.push(make(line=line, lane=Lane.STANDARD), 0.0)
+    assert queue.head(LINES, 0.0, {Lane.BATCH}) is None
+    assert queue.head(LINES[:1], 0.0, {Lane.BATCH}) is None
+    assert queue.head(("nobody", "none"), 0.0) is None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from policies.fairness import FairnessRules
 from policies.terms import Lane
 from routing.fair_queue import FairQueue
+from tests.routing.reachable import entries
 from tests.routing.waiting import Make, Waits, numbered
 
 RULES = FairnessRules()
@@ -345,3 +346,41 @@ def test_the_cost_ahead_is_what_is_served_before_a_newcomer() -> None:
     # Who is new has nobody of its own before it, and its tenant nobody of its lane.
     assert queue.cost_ahead(make("b", business="new").tag) <= 300.0
     assert queue.cost_ahead(make("new").tag) == 0.0
+
+
+def test_a_refund_larger_than_the_next_request_goes_with_the_one_after() -> None:
+    queue, make = FairQueue[Waits](RULES), numbered()
+    small, large = make(cost=1.0), make(cost=2000.0)
+    fill(queue, [small, large])
+    flow = queue._tree.find((Lane.STANDARD, "t", "b"))
+    assert flow is not None
+    before = flow.service
+    queue.settle(small.tag, -100.0, 0.0)
+    assert flow.service == before
+    assert serve(queue, 1) == [small]
+    assert flow.service == before + 1.0, "a counter never falls by a dispatch"
+    assert serve(queue, 1) == [large]
+    assert flow.service == before + 1.0 + 2000.0 - 100.0
+
+
+def test_what_a_flow_is_owed_is_settled_when_the_last_of_its_requests_leaves() -> None:
+    queue, make = FairQueue[Waits](RULES), numbered()
+    tickets = [make(cost=1000.0) for _ in range(2)]
+    fill(queue, tickets)
+    flow = queue._tree.find((Lane.STANDARD, "t", "b"))
+    assert flow is not None
+    before = flow.service
+    queue.settle(tickets[0].tag, 50.0, 0.0)
+    for ticket in tickets:
+        queue.remove(ticket)
+    assert (flow.service, flow.owed) == (before + 50.0, 0.0)
+
+
+def test_refunds_that_never_end_leave_a_bounded_heap() -> None:
+    queue, make = FairQueue[Waits](RULES), numbered()
+    fill(queue, [make(tenant, cost=100.0) for tenant in ("t", "u")])
+    before = entries(queue)
+    for _ in range(1000):
+        queue.settle(make("t", cost=100.0).tag, -1000.0, 0.0)
+    assert entries(queue) <= before + 100
+    assert [one.tag.tenant for one in serve(queue, 2)] == ["t", "u"]

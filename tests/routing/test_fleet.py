@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
-from policies.terms import UNTAGGED, BackendId, PoolName
-from routing.backend import Backend, BackendPlan
+from policies.pool_choice import PoolFacts
+from policies.terms import UNTAGGED, BackendId, Lane, PoolName, Tag
+from routing.backend import Backend, BackendPlan, Hold
 from routing.decision import NO_INTENT, Lease, Line
-from routing.fleet import Fleet
+from routing.fleet import MAX_ORDERS, Fleet, PoolPlan
 from tests.routing.reachable import entries
 from tests.strategies import fleet_plans
 
@@ -106,3 +107,54 @@ def test_a_trial_sends_one_request_and_blocks_the_next_without_counting_as_a_fai
 
 def test_a_backend_shows_itself_in_a_debugger() -> None:
     assert repr(backend(fleet_of(plan("a", 4)), "a")) == "<Backend a in_flight=0 window=4 absent=0>"
+
+
+def lease_on(fleet: Fleet, id: str, tag: Tag = UNTAGGED) -> Lease:
+    lease = Lease(backend(fleet, id), Line("", (PoolName("p"),)), tag, NO_INTENT, 0.0, False)
+    fleet.take(lease, 0.0)
+    return lease
+
+
+def test_orders_of_pools_that_are_kept_have_a_bound() -> None:
+    fleet = fleet_of(plan("a"))
+    pool = PoolName("p")
+    for number in range(MAX_ORDERS + 10):
+        assert fleet.groups("", (pool, PoolName(f"other-{number}")))[0] is not None
+    assert len(fleet._orders) <= MAX_ORDERS
+    assert fleet.groups("", (pool,))[0] is fleet.group(pool, "")
+
+
+def test_only_an_engine_whose_pool_says_so_is_told_priorities_and_a_retired_one_never_is() -> None:
+    fleet = Fleet(AbsenceRules())
+    pools = [PoolPlan(PoolFacts(PoolName(name)), engine_priority=name == "q") for name in "pq"]
+    fleet.configure([plan("a"), plan("b", pool="q")], pools)
+    retired = backend(fleet, "b")
+    assert [fleet.wants_priority(one) for one in fleet] == [False, True]
+    fleet.configure([plan("a")], pools)
+    assert not fleet.wants_priority(retired)
+
+
+def test_emergencies_on_a_held_backend_are_none_of_its_pools_until_it_is_released() -> None:
+    fleet = fleet_of(plan("a", 4), plan("b", 4))
+    pool = fleet.pools[PoolName("p")]
+    urgent = UNTAGGED._replace(lane=Lane.EMERGENCY)
+    first, second = lease_on(fleet, "a", urgent), lease_on(fleet, "a", urgent)
+    assert (pool.in_flight_emergency, pool.in_flight) == (2, 2)
+    fleet.hold(backend(fleet, "a"), Hold.OPERATOR)
+    assert (pool.in_flight_emergency, pool.in_flight) == (0, 0)
+    fleet.give_back(first)
+    assert (pool.in_flight_emergency, pool.in_flight) == (0, 0)
+    fleet.release(backend(fleet, "a"), Hold.OPERATOR)
+    assert (pool.in_flight_emergency, pool.in_flight) == (1, 1)
+    fleet.give_back(second)
+    assert (pool.in_flight_emergency, pool.in_flight) == (0, 0)
+
+
+def test_a_retired_backend_that_cannot_be_reached_is_not_looked_at_again() -> None:
+    fleet = fleet_of(plan("a"), plan("b"))
+    retired = backend(fleet, "b")
+    fleet.configure([plan("a")])
+    fleet.mark_unreachable(retired, 0.0)
+    assert not fleet.has_absent and not fleet.doubtful
+    fleet.mark_unreachable(backend(fleet, "a"), 0.0)
+    assert fleet.doubtful == {backend(fleet, "a")}

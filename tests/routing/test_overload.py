@@ -211,3 +211,10 @@ def test_queues_and_flows_that_are_remembered_are_bounded() -> None:
     for number in range(MAX_FLOWS + 50):
         overload.refuses(Line("m", (), None), tag._replace(tenant=str(number)), None, True, 0.0)
     assert overload.remembered() == (MAX_QUEUES, MAX_FLOWS + MAX_QUEUES - 1)
+
+
+def test_a_flow_that_asks_for_nothing_any_more_is_forgotten() -> None:
+    overload, line = Overload(OverloadRules()), Line("m", (PoolName("p"),))
+    for now, tenant in ((0.0, "early"), (60.0, "late"), (61.0, "late")):
+        overload.refuses(line, Tag(tenant=tenant, target_seconds=1.0), None, True, now)
+    assert overload.remembered() == (1, 1)

@@ -15,7 +15,7 @@ from policies.lengths import TextSize
 from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
 from routing.backend import Backend, BackendPlan
-from routing.decision import Intent, Lease
+from routing.decision import Intent, Lease, Ticket
 from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, SHARE_SECONDS, AffinityRules
 from routing.router import Router
 from routing.rules import Rules
@@ -521,3 +521,44 @@ def test_a_backend_is_placed_by_what_it_is_not_by_its_name_alone() -> None:
     router.configure([], router.rules)
     router.configure([BackendPlan(BackendId(f"b{n}"), POOL) for n in range(2)], router.rules)
     assert sent(router, of("system")).known_depth == 0
+
+
+def test_where_all_that_serve_a_model_are_full_a_prompt_waits_though_the_pool_has_slots() -> None:
+    router = fleet(3, window=1)
+    for number, model in enumerate("xxy"):
+        router.engines.learn_models(BackendId(f"b{number}"), frozenset({model}))
+    for _ in range(2):
+        assert isinstance(router.arrive("x", 0.0, of("system")), Lease)
+    assert isinstance(router.arrive("x", 0.0, of("system")), Ticket)
+    assert sum(by(router).values()) == 2, "where it waits nothing was chosen"
+
+
+def test_a_session_that_another_gateway_served_goes_on_where_it_was() -> None:
+    router = fleet()
+    usual = ended(router, sent(router, of("a", "b", session="s")))
+    elsewhere = next(one for one in router.fleet if one.id != usual)
+    key = key_of("c", "d", session="t")
+    router.placement.learn(key.session, elsewhere, key.prefix.hashes[0], 1.0)
+    assert served(router, of("c", "d", session="t"), 1.0) == elsewhere.id
+    # What is told of the prompt alone counts for others too.
+    assert served(router, of("c", "e", session="u"), 1.0) == elsewhere.id
+
+
+def test_of_a_session_without_a_prompt_only_its_home_is_learnt() -> None:
+    router = fleet()
+    backend = next(iter(router.fleet))
+    key = key_of("c", session="t")
+    router.placement.learn(key.session, backend, 0, 1.0)
+    assert served(router, of("c", session="t"), 1.0) == backend.id
+    assert len(router.placement.sessions) == 1
+
+
+def test_what_is_learnt_first_under_other_bounds_is_kept_within_them() -> None:
+    router = fleet(affinity=AffinityRules(max_prefixes=8))
+    backend = next(iter(router.fleet))
+    router.configure(
+        [BackendPlan(one.id, POOL) for one in router.fleet], Rules(affinity=AffinityRules(max_prefixes=4))
+    )
+    for number in range(20):
+        router.placement.learn(number + 1, backend, number + 1, 1.0)
+    assert router.placement.sessions.capacity <= 8 and len(router.placement.sessions) <= 8

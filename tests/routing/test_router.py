@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
+from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.fairness import FairnessRules
 from policies.retries import RetryRules
 from policies.retry_budget import RetryBudgetRules
@@ -390,3 +391,45 @@ def test_names_that_clients_invent_leave_nothing_in_the_router() -> None:
     for number in range(5000):
         assert router.arrive(f"invented-{number}", 0.0) is Refusal.UNKNOWN_MODEL
     assert abs(entries(router) - before) <= 40
+
+
+def test_who_is_put_out_of_a_full_queue_is_told_at_the_next_pump() -> None:
+    router = router_of(1, rules=Rules(fairness=FairnessRules(max_waiting=1)))
+    leased(router.arrive("", 0.0))
+    low = waiting(router.arrive("", 0.0, Intent(lane=Lane.BATCH)))
+    assert not router.has_evicted
+    high = waiting(router.arrive("", 0.0, Intent(lane=Lane.INTERACTIVE)))
+    assert router.has_evicted
+    assert router.pump(0.0) == [(low, Refusal.QUEUE_FULL)]
+    assert not router.has_evicted and router.waiting == 1
+    assert router.cancel(high)
+
+
+def test_a_moved_request_that_waits_goes_to_the_pools_of_a_new_configuration() -> None:
+    router = router_of(1, 1)
+    moved, other = leased(router.arrive("", 0.0)), leased(router.arrive("", 0.0))
+    assert router.move(moved, Verdict.FAULT, False, True, 0.0)
+    new = PoolName("new")
+    router.configure([*plans(1, 1), BackendPlan(BackendId("c"), new, 1)], router.rules)
+    assert new in moved.line.pools
+    assert moved.ticket is not None and moved.ticket.line is moved.line
+    [(_, grant)] = router.pump(1.0)
+    assert grant is moved and moved.backend.id == "c"
+    router.finish(other, 1.0)
+    router.finish(moved, 1.0)
+    assert (router.in_flight, router.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("id", ["b0", "gone"])
+def test_whatever_is_heard_of_an_engine_is_noted_where_it_is_configured(id: str) -> None:
+    router = router_of(1)
+    engines, known = router.engines, BackendId(id)
+    engines.is_dialect(known, Dialect.VLLM, EngineFlags())
+    engines.reported(known, EngineReport(waiting=3), 1.0)
+    engines.learn_models(known, frozenset({"m"}))
+    one = backend(router, "b0")
+    noted = (one.dialect, one.report, one.models)
+    if id == "b0":
+        assert noted == (Dialect.VLLM, EngineReport(waiting=3), frozenset({"m"}))
+    else:
+        assert noted == (Dialect.UNKNOWN, None, None)

@@ -271,3 +271,26 @@ def test_a_span_that_stays_the_same_goes_on_over_a_reload_and_one_that_changes_b
     assert core.of(Metric.ABNORMAL_RATIO) == 1.0 and core.p(Metric.BATCH_IDLE_RATIO) is None
     core.router.configure(PLANS, Rules(primary_seconds=30.0, business_seconds=30.0))
     assert core.of(Metric.ABNORMAL_RATIO) is None
+
+
+def test_another_span_begins_anew_and_a_gpu_that_was_seen_keeps_its_last_report() -> None:
+    core = Core()
+    core.gpu(0.0, memory_used_ratio=0.5)
+    core.gpu(1.0, memory_used_ratio=0.6)
+    gpu = core.router.samples.gpu_of(A)
+    assert gpu is not None and gpu.swings.largest(1.0) == pytest.approx(0.2)
+    core.router.samples.configure(30.0, 300.0)
+    assert gpu.swings.seconds == 30.0 and gpu.swings.largest(1.0) is None
+    assert gpu.report.memory_used_ratio == 0.6
+
+
+def test_the_hit_ratio_is_of_the_backends_that_were_looked_at_twice() -> None:
+    plans = (BackendPlan(A, P, 4), BackendPlan(BackendId("new"), P, 4))
+    core = Core(plans[:1])
+    core.reported(prefix_hits=0, prefix_queries=0)
+    core.passes(1)
+    core.router.configure(plans, Rules())
+    core.reported(prefix_hits=50, prefix_queries=100)
+    core.reported(BackendId("new"), prefix_hits=0, prefix_queries=1000)
+    core.passes(1)
+    assert core.router.samples.value(Metric.CACHE_HIT_RATIO, Scope.POOL, P, core.now) == 0.5

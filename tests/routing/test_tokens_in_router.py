@@ -306,3 +306,44 @@ def test_a_large_one_that_is_served_elsewhere_keeps_nothing() -> None:
     assert one(router.pump(1.0), large).backend is running[1].backend
     assert leased(router.arrive("small", 1.0, of(50))).backend is running[0].backend
     assert backend(router, 0).room is not None
+
+
+def test_the_first_token_of_a_long_prompt_makes_its_backend_the_best_again() -> None:
+    router = router_of(None, None, prefill=100)
+    large = leased(router.arrive("", 0.0, of(90)))
+    assert leased(router.arrive("", 0.0, of(20))).backend is not large.backend
+    assert router.produced(large, 1, 0.0)
+    assert leased(router.arrive("", 0.0, of(80))).backend is large.backend
+
+
+def test_an_engine_that_restarts_keeps_its_limits_where_they_are_not_measured() -> None:
+    router = router_of(100)
+    leased(router.arrive("", 0.0, of(60)))
+    backend(router, 0).restarted()
+    waiting(router.arrive("", 0.0, of(60)))
+    assert held(router) == [(60, 0)]
+
+
+def test_what_one_pool_keeps_for_a_large_one_does_not_hold_up_another_pool() -> None:
+    rules = Rules()
+    router = Router(rules)
+    plans = [
+        BackendPlan(BackendId(f"b{number}"), PoolName(pool), 100, tokens=TokenRules(100, None))
+        for number, pool in enumerate("pq")
+    ]
+    router.configure(plans, rules)
+    here = {"pools": (PoolName("p"),)}
+    there = {"pools": (PoolName("q"),)}
+    first = leased(router.arrive("", 0.0, of(60, **here)))
+    large = waiting(router.arrive("", 0.0, of(100, **here)))
+    assert router.pump(0.0) == []
+    assert router.slots.tokens.keeps
+    second = leased(router.arrive("", 0.0, of(60, **there)))
+    other = waiting(router.arrive("", 0.0, of(50, **there)))
+    # For one of its own pool that would fit it is kept.
+    waiting(router.arrive("", 0.0, of(10, **here)))
+    assert router.pump(0.0) == []
+    router.finish(second, 1.0)
+    one(router.pump(1.0), other)
+    router.finish(first, 2.0)
+    one(router.pump(2.0), large)
