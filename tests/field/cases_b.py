@@ -3,6 +3,43 @@
 from __future__ import annotations
 
 CASES_B: dict[str, tuple[str, str] | str] = {
+    "B156": (
+        "tests/field/test_tool_calls.py",
+        "test_b156_three_parallel_calls_keep_their_indexes_and_their_arguments",
+    ),
+    "B158": (
+        "tests/field/test_tool_calls.py",
+        "test_b158_pieces_of_arguments_without_an_id_pass_as_they_come",
+    ),
+    "B159": (
+        "tests/field/test_tool_calls.py",
+        "test_b159_an_odd_event_at_any_place_passes_and_nothing_is_logged",
+    ),
+    "B161": (
+        "tests/field/test_models_list.py",
+        "test_b161_the_list_holds_each_name_that_can_be_called_and_holds_it_once",
+    ),
+    "B162": (
+        "tests/system/test_models.py",
+        "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it",
+    ),
+    "B164": (
+        "tests/field/test_endpoints.py",
+        "test_b164_the_encoding_format_reaches_the_engine_as_sent_and_its_vectors_come_back",
+    ),
+    "B165": (
+        "tests/field/test_endpoints.py",
+        "test_b165_audio_arrives_whole_with_the_model_behind_it_and_is_held_once",
+    ),
+    "B167": (
+        "tests/field/test_endpoints.py",
+        "test_b167_every_field_of_a_form_is_forwarded_and_its_events_come_one_by_one",
+    ),
+    "B168": (
+        "tests/field/test_endpoints.py",
+        "test_b168_every_route_that_an_engine_lists_below_v1_is_forwarded_or_known_as_not",
+    ),
+    "B170": ("tests/field/test_endpoints.py", "test_b170_forms_without_an_input_pass_unchanged"),
     "B171": (
         "tests/field/test_memory_leak.py",
         "test_b171_prefixes_and_sessions_have_one_bound_however_many_prompts_and_backends",
