@@ -29,7 +29,7 @@ CASES_B: dict[str, tuple[str, str] | str] = {
     ),
     "B165": (
         "tests/field/test_endpoints.py",
-        "test_b165_audio_arrives_whole_with_the_model_behind_it_and_is_held_once",
+        "test_b165_audio_arrives_whole_and_soon_with_the_model_behind_it",
     ),
     "B167": (
         "tests/field/test_endpoints.py",
