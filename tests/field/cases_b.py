@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 CASES_B: dict[str, tuple[str, str] | str] = {
+    "B149": (
+        "tests/field/test_token_counting.py",
+        "test_b149_a_large_prompt_keeps_the_loop_no_longer_than_a_stream_may_wait",
+    ),
+    "B150": (
+        "tests/field/test_token_counting.py",
+        "test_b150_nothing_but_the_backend_is_asked_at_the_start_and_at_the_first_request",
+    ),
+    "B152": (
+        "tests/field/test_token_counting.py",
+        "test_b152_media_are_counted_by_their_size_and_not_as_text",
+    ),
+    "B153": (
+        "tests/field/test_token_counting.py",
+        "test_b153_a_content_of_any_shape_is_counted_as_far_as_it_is_known",
+    ),
+    "B155": (
+        "tests/field/test_token_counting.py",
+        "test_b155_a_prompt_of_any_length_is_classified_or_a_default_one",
+    ),
     "B156": (
         "tests/field/test_tool_calls.py",
         "test_b156_three_parallel_calls_keep_their_indexes_and_their_arguments",
