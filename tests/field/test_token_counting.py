@@ -75,6 +75,11 @@ async def test_b149_a_large_prompt_keeps_the_loop_no_longer_than_a_stream_may_wa
             assert took["10 MB"] < 30 * took["1 MB"], "it grows with the size and no faster"
 
 
+def tokenizers_of(pid: int) -> list[str]:
+    loaded = Path(f"/proc/{pid}/maps").read_text()
+    return [name for name in ("tokenizers", "tiktoken", "sentencepiece") if name in loaded]
+
+
 WATCH = """
 import os, sys
 def watch(event, arguments, log=open(os.environ["SEEN"], "a", buffering=1)):
@@ -98,8 +103,7 @@ async def test_b150_nothing_but_the_backend_is_asked_at_the_start_and_at_the_fir
         GatewayProcess("--backend", backend.url, environment=environment) as gateway,
     ):
         assert (await client.send(gateway.port, post_request(said("words " * 5000)))).status == 200
-        loaded = Path(f"/proc/{gateway.pid}/maps").read_text()
-        assert not any(name in loaded for name in ("tokenizers", "tiktoken", "sentencepiece"))
+        assert not tokenizers_of(gateway.pid)
     elsewhere = [line for line in seen.read_text().splitlines() if "127.0.0.1" not in line]
     assert elsewhere == []
 
@@ -165,6 +169,9 @@ CONTENTS: dict[str, Any] = {
 }
 
 
+PROMPTS: list[Any] = [[1, 2, 3], [[1, 2], [3]], [1, "x"], ["x", 1], [[]], [[None]], [-1], {"a": 1}]
+
+
 @pytest.mark.parametrize("stage", ["plain", "classified"])
 async def test_b153_a_content_of_any_shape_is_counted_as_far_as_it_is_known(
     stage: str, tmp_path: Path
@@ -186,7 +193,7 @@ async def test_b153_a_content_of_any_shape_is_counted_as_far_as_it_is_known(
                     answer = await gateway.post(body, target)
                     assert answer.status == 200, (name, target)
                     assert route(answer)["length"] in ("short", "medium", "long", "unknown"), (name, target)
-            for prompt in ([1, 2, 3], [[1, 2], [3]], [1, "x"], ["x", 1], [[]], [[None]], [-1], {"a": 1}):
+            for prompt in PROMPTS:
                 answer = await gateway.post({"model": "m", "prompt": prompt}, "/v1/completions")
                 assert answer.status == 200, prompt
 
