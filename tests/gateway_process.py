@@ -8,9 +8,11 @@ very process if it has not ended within `END_SECONDS`; `gateway.returncode` then
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 
 from tests import client
@@ -29,12 +31,20 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class GatewayProcess:
-    def __init__(self, *arguments: str, port: int = 0, ready: bool = True) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        port: int = 0,
+        ready: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is added to this process's own."""
         self.port = port or free_port()
         self.arguments = [*arguments, "--host", "127.0.0.1", "--port", str(self.port)]
         self.stdout = bytearray()
         self.stderr = bytearray()
         self._wait_ready = ready
+        self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process
         self._ended: asyncio.Task[int]
         self._collectors: list[asyncio.Task[None]] = []
@@ -62,7 +72,10 @@ class GatewayProcess:
     async def __aenter__(self) -> GatewayProcess:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve", *self.arguments, stdout=pipe, stderr=pipe
+            *(sys.executable, "-m", "gateway", "serve", *self.arguments),
+            stdout=pipe,
+            stderr=pipe,
+            env=self._environment,
         )
         self._ended = asyncio.create_task(self._process.wait())
         assert self._process.stdout is not None and self._process.stderr is not None
