@@ -140,7 +140,7 @@ async def test_b081_what_has_ended_in_whatever_way_is_no_load() -> None:
         async with AsyncExitStack() as stack:
             crowd = [await stack.enter_async_context(await gateway.begin({"model": "m"})) for _ in range(50)]
             await until(lambda: sum(gateway.in_flight()) == 50)
-            await a.until(lambda: len(a.exchanges) - before + len(b.exchanges) == 50)
+            await until(lambda: len(a.exchanges) - before + len(b.exchanges) == 50)
             assert 20 <= len(b.exchanges) <= 30
             gate.set()
             for connection in crowd:
