@@ -58,6 +58,7 @@ def watch(event, arguments):
         with open(os.environ["WATCHED"], "a") as file:
             print(event, where, file=file)
 sys.addaudithook(watch)
+open(os.environ["WATCHED"], "a").close()
 """
 
 
