@@ -13,6 +13,7 @@ import pytest
 
 from gateway.session_settings import SessionSettings
 from gateway.settings import (
+    AnonymousSettings,
     BusinessTypeSettings,
     MatchSettings,
     ProbeSettings,
@@ -23,6 +24,7 @@ from tests.backend import Backend, Request, Script, json_script
 from tests.emulator.running import until
 from tests.field.official import official
 from tests.running import running
+from tests.system.crowd import route
 
 OFTEN = ProbeSettings(interval_seconds=0.05)
 
@@ -136,3 +138,50 @@ async def test_b173_no_feature_opens_something_for_each_call(sections: dict[str,
         await calls(200)
         assert backend.accepted == opened, "one connection served them all"
         assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
+
+
+async def test_b104_few_sessions_move_with_a_backend_that_comes_or_goes_and_none_at_a_restart() -> None:
+    async def homes(*backends: Backend) -> dict[str, str]:
+        """Of a gateway that has just started and knows of no session."""
+        found = {}
+        async with running(*backends) as gateway:
+            for number in range(200):
+                name = f"session-{number}"
+                answer = await gateway.post({"model": "m"}, headers=[(b"X-Headrace-Session", name.encode())])
+                found[name] = route(answer)["backend"]
+        return found
+
+    def moved(before: dict[str, str], after: dict[str, str]) -> float:
+        return sum(before[name] != after[name] for name in before) / len(before)
+
+    async with Backend() as a, Backend() as b, Backend() as c, Backend() as d:
+        three = await homes(a, b, c)
+        assert moved(three, await homes(a, b, c)) == 0
+        four = await homes(a, b, c, d)
+        assert 0.1 <= moved(three, four) <= 0.35
+        assert moved(four, await homes(a, b, c)) == moved(three, four)
+
+
+async def test_b140_a_key_of_the_gateway_leaves_it_nowhere_it_may_be_sent() -> None:
+    tenants = (TenantSettings(name="bank", key_sha256=(sha256(b"gateway-key").hexdigest(),)),)
+    closed = AnonymousSettings(allow=False)
+    taken = [
+        (b"Authorization", b"Bearer gateway-key"),
+        (b"api-key", b"gateway-key"),
+        (b"x-api-key", b"gateway-key"),
+    ]
+    async with (
+        Backend(record_probes=True) as backend,
+        running(backend, tenants=tenants, anonymous=closed) as gateway,
+    ):
+        for target in (*FORMS, "/v1/chat/completions", "/v1/responses", "/v1/something/new"):
+            for header in taken:
+                assert (await gateway.post({"model": "m"}, target, [header])).status == 200
+            for target_of_it, headers in (
+                (target, [(b"Cookie", b"key=gateway-key")]),
+                (f"{target}?key=gateway-key&api_key=gateway-key", []),
+            ):
+                assert (await gateway.post({"model": "m"}, target_of_it, headers)).status == 401
+        assert backend.exchanges
+        for exchange in backend.exchanges:
+            assert b"gateway-key" not in exchange.request.raw_head + exchange.request.body

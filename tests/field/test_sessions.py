@@ -15,7 +15,7 @@ from gateway.session_settings import SessionSettings
 from tests import client
 from tests.backend import Backend, Request, Script, json_script
 from tests.emulator.running import until
-from tests.redis_server import SENTINEL_PASSWORD, TcpServer, sentinel_trio, tcp_server
+from tests.redis_server import TcpServer, tcp_server
 from tests.running import Running, post_request, running
 
 HISTORY = (b"X-Headrace-History", b"server")
@@ -142,19 +142,6 @@ async def test_b090_more_requests_than_connections_to_redis_wait_and_none_fails(
             assert {answer.status for answer in answers} == {200}
             await until(lambda: gateway.metric("headrace_session_writes_queued") == 0)
             assert gateway.metric("headrace_session_store_calls_total", outcome="ok") > 0
-
-
-async def test_b093_a_sentinels_connections_are_bounded() -> None:
-    with sentinel_trio() as trio:
-        sessions = SessionSettings(redis_url=trio.url, sentinel_password=SENTINEL_PASSWORD, timeout_ms=10_000)
-        async with Backend(answer) as backend, running(backend, sessions=sessions) as gateway:
-            for _ in range(10):
-                replies = await asyncio.gather(*[gateway.send(turn(f"b093-{n}", "x")) for n in range(50)])
-                assert {reply.status for reply in replies} == {200}
-            with redis.Redis(port=trio.master.port) as found:
-                here: Any = found
-                ours = [one for one in here.client_list() if one["name"] == "headrace"]
-                assert 1 <= len(ours) <= 32
 
 
 @asynccontextmanager

@@ -38,6 +38,26 @@ async def test_b027_a_compressed_answer_is_said_to_be_and_is(status: int) -> Non
         assert answer.headers["content-length"] == f"{len(packed)}"
 
 
+async def test_b030_an_engines_wish_to_be_left_alone_reaches_the_client_which_obeys_it() -> None:
+    headers = [(b"Retry-After", b"7"), (b"x-ratelimit-remaining-requests", b"0")]
+    busy = Script(status=429, headers=headers, chunks=[b"{}"])
+    chat = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+    async with Backend(lambda _: busy) as backend, running(backend) as gateway:
+        answer = await gateway.post({})
+        assert [answer.value(name.lower()) for name, _ in headers] == [value for _, value in headers]
+        waits: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            backend.script = lambda _: json_script(chat)
+
+        async with official(gateway, retries=1) as api:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("openai._base_client.anyio.sleep", sleep)
+                await api.chat.completions.create(model="m", messages=[])
+        assert waits == [7.0]
+
+
 async def test_b033_a_browser_is_told_its_rights_without_a_key_and_on_every_refusal() -> None:
     origin = (b"Origin", b"https://a.example")
     server = ServerSettings(port=0, cors_origins=("https://a.example",))
