@@ -69,6 +69,7 @@ class Gateway:
         self.sessions = Backing(self.router, turns, clock)
         self.telemetry.registry.register(StoreNow(lambda: self.sessions.shared))
         self.sessions.configure(settings.sessions)
+        self.is_leaving = False
         self.proxy = Proxy(
             self._snapshot(settings, Tagging(settings, self._accuracy)),
             self.turnstile,
@@ -119,7 +120,8 @@ class Gateway:
 
     @property
     def is_draining(self) -> bool:
-        return self.proxy.draining
+        """No more work is wanted; what still comes is served until `proxy.draining`."""
+        return self.is_leaving or self.proxy.draining
 
     @property
     def requests_in_flight(self) -> int:

@@ -257,7 +257,9 @@ class Proxy:
                     if verdict in (Verdict.FAULT, Verdict.BACKPRESSURE) and move(verdict):
                         continue
                     lease.verdict = await relay.run(answer, lease, move)
-                    if relay.is_stream and lease.verdict in (Verdict.FAULT, Verdict.BACKPRESSURE):
+                    if (
+                        relay.is_stream and lease.verdict is not Verdict.GOOD
+                    ):  # an error event, whoever's fault
                         record.outcome = Outcome.CUT
                     return
             except Moved:

@@ -2,7 +2,8 @@
 
     start      listen, then probe: requests are taken at once, an unknown backend counts as usable
     SIGHUP     read the configuration again; a bad one changes nothing and is logged with every fault
-    SIGTERM    /readyz fails, the listener closes, idle connections close, what runs goes on for `drain_seconds`;
+    SIGTERM    /readyz fails, and for `leave_seconds` everything is served as before, each answer being its connection's last;
+               then the listener closes, idle connections close, what runs goes on for `drain_seconds`;
                then streams get an error event and the rest a 503
     again      ends at once
 
@@ -19,6 +20,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import uvloop
 from uvicorn.config import Config
@@ -128,8 +130,10 @@ class Server:
         self._stop.set()
 
     async def drain(self) -> None:
-        """Take nothing new, let what runs go on for `drain_seconds`, then end it and close everything."""
+        """Say for `leave_seconds` that nothing new is wanted, take nothing new, let what runs go on for `drain_seconds`, then end it and close everything."""
         gateway = self.gateway
+        gateway.is_leaving = True
+        await self._wait_for_balancers(gateway.settings.server.leave_seconds)
         gateway.proxy.draining = True
         if self._listener is not None:
             self._listener.close()
@@ -151,6 +155,15 @@ class Server:
             if connection.transport is not None:
                 connection.transport.abort()
         await gateway.close()
+
+    async def _wait_for_balancers(self, seconds: float) -> None:
+        """Until the time is over or a second signal came; not at all where they need no time."""
+        if not seconds or self._force.is_set():
+            return
+        _logger.info("not ready any more, and serving for another %g s", seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._force.wait()
 
     async def _wait_for_requests(self, seconds: float) -> None:
         """Until no request is running, the time is over, or a second signal came."""

@@ -38,6 +38,8 @@ class ServerSettings:
     """Idle time of a client's connection; above the 60 s that load balancers keep theirs."""
     drain_seconds: float = bounded(30, 0, 3600)
     """How long running requests may go on after SIGTERM."""
+    leave_seconds: float = bounded(0, 0, 3600)
+    """How long before that `/readyz` says no while everything is still served, so that a load balancer has time to notice."""
     cors_origins: tuple[str, ...] = ()
 
 

@@ -40,7 +40,8 @@ WAIT_TIMEOUTS = 4.0
 """How long a call may wait for those before it."""
 _LOOKS = 3
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25)
-ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.OTHER})
+ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.ANSWERED})
+"""The store is there. Whatever is not known to be its own words counts against it: a client library finds ever new ways to say that nobody answers."""
 
 OK: Final = "ok"
 Outcome = StoreFault | Literal["ok"]

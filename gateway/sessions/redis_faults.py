@@ -26,6 +26,8 @@ _BY_KIND: tuple[tuple[type[Exception], StoreFault], ...] = (
     (exceptions.NoPermissionError, StoreFault.REFUSED),
     (exceptions.ReadOnlyError, StoreFault.READ_ONLY),
     (exceptions.OutOfMemoryError, StoreFault.FULL),
+    (exceptions.ClusterDownError, StoreFault.CONNECTION),
+    (exceptions.MasterDownError, StoreFault.CONNECTION),
     (exceptions.TimeoutError, StoreFault.TIMEOUT),
     (TimeoutError, StoreFault.TIMEOUT),
 )
@@ -43,8 +45,6 @@ def fault_of(error: BaseException) -> StoreFault:
         if isinstance(cause, ssl.SSLError):
             return StoreFault.REFUSED
         cause = cause.__cause__ or cause.__context__
-    return (
-        StoreFault.CONNECTION
-        if isinstance(error, (exceptions.ConnectionError, OSError))
-        else StoreFault.OTHER
-    )
+    if isinstance(error, (exceptions.ConnectionError, exceptions.RedisClusterException, OSError)):
+        return StoreFault.CONNECTION
+    return StoreFault.ANSWERED if isinstance(error, exceptions.ResponseError) else StoreFault.OTHER

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.sessions.encryption import Sealing
 from gateway.sessions.redis_faults import fault_of
@@ -149,7 +149,7 @@ class RedisStore:
 def _faults_named() -> Iterator[None]:
     try:
         yield
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         # Not the message of the package: it may show an address with its password.
         fault = fault_of(error)
         raise StoreUnavailable(fault, f"Redis: {fault} ({type(error).__name__})") from error

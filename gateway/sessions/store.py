@@ -49,6 +49,8 @@ class StoreFault(StrEnum):
     """The password, the user or the TLS handshake."""
     OPEN = "open"
     """Not asked: the breaker around the store is open."""
+    ANSWERED = "answered"
+    """It answered with an error of another kind, which says nothing about its other calls."""
     OTHER = "other"
 
 

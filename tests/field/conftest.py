@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from tests.system.conftest import pytest_asyncio_loop_factories
 
-import pytest
-
-from tests.gateway.upstream.loops import NamedUvloop
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": NamedUvloop}
+__all__ = ["pytest_asyncio_loop_factories"]

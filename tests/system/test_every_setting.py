@@ -75,6 +75,10 @@ HELD_BY = {
         "test_a_connection_serves_many_requests_and_is_closed_after_its_idle_time",
     ),
     "ServerSettings.drain_seconds": (SETTINGS, "test_drain_seconds_bound_what_runs_at_the_end"),
+    "ServerSettings.leave_seconds": (
+        "field/test_ends.py",
+        "test_b132_a_gateway_that_leaves_serves_until_its_load_balancer_has_noticed",
+    ),
     "ServerSettings.cors_origins": (
         FRONT,
         "test_with_cors_a_preflight_needs_no_backend_and_errors_carry_the_headers",

@@ -100,7 +100,8 @@ async def test_calls_that_all_wait_when_it_freezes_open_it_once() -> None:
         (StoreFault.TIMEOUT, True),
         (StoreFault.READ_ONLY, False),
         (StoreFault.FULL, False),
-        (StoreFault.OTHER, False),
+        (StoreFault.ANSWERED, False),
+        (StoreFault.OTHER, True),
     ],
 )
 @in_virtual_time

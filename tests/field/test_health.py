@@ -1,0 +1,90 @@
+"""Health of engines: what counts against one and what does not, what is asked of them, and what is told while nobody answers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+
+from gateway.settings import EmergencySettings, LanesSettings, ProbeSettings
+from tests.backend import Backend, Gate, Script
+from tests.emulator.running import until
+from tests.running import running
+from tests.system.crowd import BATCH, Crowd, Held
+from tests.system.test_emergencies import BANK, EMERGENCY, SHOP, TENANTS
+
+OFTEN = ProbeSettings(interval_seconds=0.05, timeout_seconds=0.05, failures=2)
+OWN_PAGES = ("/healthz", "/readyz", "/health", "/ping", "/load", "/v1/models", "/metrics", "/admin/state")
+
+
+async def test_b110_a_call_that_gives_way_to_an_emergency_says_nothing_about_its_engine() -> None:
+    held = Held()
+    lanes = LanesSettings(emergency=EmergencySettings(reserved_per_pool=0, burst=100, budget_share=1))
+    async with (
+        held.backend as backend,
+        running(backend, window=20, tenants=TENANTS, lanes=lanes) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        router = gateway.gateway.router
+        crowd = Crowd(gateway, stack)
+        for number in range(20):
+            await crowd.send(number, SHOP, BATCH)
+        await held.has(*range(20))
+        for number in range(100, 120):
+            await crowd.send(number, BANK, EMERGENCY)
+        for exchange in backend.exchanges[:20]:
+            await exchange.peer_closed.wait()
+        held.let(*range(20), *range(100, 120))
+        for number in range(20):
+            assert (await crowd.route(100 + number))["lane"] == "emergency"
+            assert (await crowd.route(number))["attempts"] == "2"
+        assert router.preempted == 20
+        assert {one.state for one in router.circuits} <= {"closed"}
+        assert gateway.metric("headrace_circuit_trips_total") == 0
+        assert gateway.metric("headrace_retries_total") == gateway.metric("headrace_aborts_total") == 0
+        assert gateway.present() == [True]
+
+
+async def test_b116_looking_at_health_asks_engines_for_nothing_but_cheap_gets() -> None:
+    gate = Gate()
+    async with (
+        Backend(lambda _: Script(before_head=gate), record_probes=True) as backend,
+        running(backend, window=2, probes=OFTEN) as gateway,
+        AsyncExitStack() as stack,
+    ):
+
+        def generations() -> int:
+            return sum(one.request.method != "GET" for one in backend.exchanges)
+
+        for load in (0, 4):  # idle, then full with two that wait
+            held = [await stack.enter_async_context(await gateway.begin({})) for _ in range(load)]
+            await until(lambda load=load: gateway.gateway.requests_in_flight == load)  # type: ignore[misc]
+            await until(lambda load=load: generations() == min(load, 2))  # type: ignore[misc]
+            seen = len(backend.exchanges)
+            for _ in range(20):
+                answers = [(await gateway.get(target)).status for target in OWN_PAGES]
+                assert answers == [200] * len(OWN_PAGES)
+            await backend.until(lambda seen=seen: len(backend.exchanges) > seen + 3)  # type: ignore[misc]
+            assert generations() == min(load, 2)
+        assert gateway.metric("headrace_requests_total") == 0
+        gate.set()
+        for connection in held:
+            await connection.read_answer()
+        assert gateway.metric("headrace_requests_total") == 4
+
+
+async def test_b117_engines_that_are_silently_gone_turn_readiness_red_and_not_liveness() -> None:
+    async with Backend() as one, Backend() as two, running(one, two, probes=OFTEN) as gateway:
+        assert (await gateway.get("/readyz")).status == 200
+        stuck = Gate()
+        for backend in (one, two):
+            backend.script = lambda _: Script(before_head=stuck)
+            for path in backend.probes:
+                backend.probes[path] = Script(before_head=stuck)
+        await until(lambda: not any(gateway.present()))
+        assert (await gateway.get("/readyz")).status == 503
+        assert (await gateway.get("/health")).status == 503
+        assert (await gateway.get("/v1/models")).status == 503
+        assert (await gateway.get("/healthz")).status == 200
+        refused = await gateway.post({})
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (503, 503)
+        stuck.set()
