@@ -1,5 +1,6 @@
 """The most tokens of an answer while degradation rules clamp its lane: the body's own limit is lowered, or one is put in. Never more than a client asked for; every other byte stays.
 
+Which members limit an answer, its API says (`gateway.paths.Route.limits`): one that only another API knows is no limit here, for engines pass over it.
 A number that engines read as one counts as one, however it is written (`4096.0`, `"4096"`). `min_tokens` above the limit is lowered with it, for engines refuse one above the other.
 """
 
@@ -10,20 +11,19 @@ from typing import Any
 
 from gateway.splice import add_member, set_member
 
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _LEAST = "min_tokens"
 
 
-def clamped(body: bytes, fields: dict[str, Any], limit: int, is_responses: bool) -> bytes:
-    """`fields` is the JSON object that `body` is."""
+def clamped(body: bytes, fields: dict[str, Any], limit: int, names: tuple[str, ...]) -> bytes:
+    """`fields` is the JSON object that `body` is. Of `names` the first is put in where there is none."""
     text = b"%d" % limit
-    given = [name for name in _LIMITS if fields.get(name) is not None]
+    given = [name for name in names if fields.get(name) is not None]
     for name in (*given, _LEAST):
         if _number(fields.get(name)) > limit:
             body = set_member(body, name, text)
     if given:
         return body
-    name = "max_output_tokens" if is_responses else "max_tokens"
+    name = names[0]
     return set_member(body, name, text) if name in fields else add_member(body, name, text)
 
 

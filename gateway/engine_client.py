@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+from urllib.parse import urlsplit
 
 import httpx
 
 from gateway.settings import BackendSettings
+from gateway.upstream.trust import trusting
 
 
 def engine_client(settings: BackendSettings, timeout_seconds: float | None = None) -> httpx.AsyncClient:
@@ -14,14 +16,15 @@ def engine_client(settings: BackendSettings, timeout_seconds: float | None = Non
     headers = {"accept-encoding": "identity"}
     if settings.api_key:
         headers["authorization"] = f"Bearer {settings.api_key}"
-    # A context of trusted authorities costs megabytes: only where there is something to verify.
+    parts = urlsplit(settings.url)
+    # httpx offers its protocols in whatever context it is given: not in that of the requests.
     verify: ssl.SSLContext | bool = False
-    if settings.url.startswith("https:"):
-        verify = ssl.create_default_context(cafile=settings.ca_file or None)
+    if parts.scheme == "https":
+        verify = trusting(settings.ca_file, ("http/1.1",))
     base_url, transport = settings.url, None
-    if settings.url.startswith("unix:"):
+    if parts.scheme == "unix":
         base_url = "http://localhost"
-        transport = httpx.AsyncHTTPTransport(uds=settings.url.removeprefix("unix://"))
+        transport = httpx.AsyncHTTPTransport(uds=parts.path)
     return httpx.AsyncClient(
         base_url=base_url,
         transport=transport,

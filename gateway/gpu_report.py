@@ -51,15 +51,44 @@ _Values = dict[bytes, float | None]
 """By labels."""
 
 
-def read_gpu(page: bytes, settings: GpuSettings, unix_now: float) -> GpuReport:
+class GpuPage:
+    """One page that may tell of many backends: what all of them ask of it is parsed once. Of one thread at a time."""
+
+    def __init__(self, page: bytes) -> None:
+        self._page = page
+        self._samples: dict[tuple[str, ...], dict[str, list[Sample]]] = {}
+        self._labels: dict[bytes, dict[bytes, bytes]] = {}
+        self._by_label: dict[tuple[tuple[str, ...], bytes], dict[bytes, dict[str, list[Sample]]]] = {}
+
+    def samples(self, names: tuple[str, ...]) -> dict[str, list[Sample]]:
+        if names not in self._samples:
+            self._samples[names] = samples_of(self._page, names)
+        return self._samples[names]
+
+    def samples_with(self, names: tuple[str, ...], label: bytes) -> dict[bytes, dict[str, list[Sample]]]:
+        """By the values of one label."""
+        key = names, label
+        found = self._by_label.get(key)
+        if found is None:
+            found = self._by_label[key] = {}
+            for name, samples in self.samples(names).items():
+                for sample in samples:
+                    value = self.labels(sample).get(label)
+                    if value is not None:
+                        found.setdefault(value, {}).setdefault(name, []).append(sample)
+        return found
+
+    def labels(self, sample: Sample) -> dict[bytes, bytes]:
+        labels = self._labels.get(sample.labels)
+        if labels is None:
+            labels = self._labels[sample.labels] = labels_of(sample)
+        return labels
+
+
+def read_gpu(page: GpuPage, settings: GpuSettings, unix_now: float) -> GpuReport:
     """Nothing here raises, whatever the page."""
     names = _names(settings)
-    ours = _Ours(settings.labels, unix_now - settings.stale_seconds)
-    found = {
-        name: values
-        for name, samples in samples_of(page, sum(names, ())).items()
-        if (values := ours.values(samples))
-    }
+    found = _ours(page, sum(names, ()), settings.labels, unix_now - settings.stale_seconds)
 
     def told(options: tuple[str, ...]) -> tuple[str, _Values]:
         return next(((name, found[name]) for name in options if name in found), ("", {}))
@@ -91,26 +120,40 @@ def _names(settings: GpuSettings) -> _Names:
     return _Names(**{field: (name,) for field, name in given.items() if name})
 
 
-class _Ours:
+def _ours(
+    page: GpuPage, names: tuple[str, ...], labels: tuple[str, ...], oldest_at: float
+) -> dict[str, _Values]:
     """The values of one backend's series, None for what is not known."""
+    wanted = _wanted(labels)
+    parts = [page.samples(names)]
+    if wanted:
+        first, *others = wanted
+        by_value = page.samples_with(names, first)
+        parts = [by_value[value] for value in wanted[first] if value in by_value]
+        if others:
+            parts = [
+                {
+                    name: [one for one in samples if _has(page.labels(one), wanted)]
+                    for name, samples in part.items()
+                }
+                for part in parts
+            ]
+    found: dict[str, _Values] = {}
+    for part in parts:
+        for name, samples in part.items():
+            if samples:
+                found.setdefault(name, {}).update({one.labels: _value(one, oldest_at) for one in samples})
+    return found
 
-    def __init__(self, labels: tuple[str, ...], oldest_at: float) -> None:
-        self._wanted = _wanted(labels)
-        self._oldest_at = oldest_at
 
-    def values(self, samples: list[Sample]) -> _Values:
-        return {sample.labels: self._value(sample) for sample in samples if self._is_ours(sample)}
+def _has(labels: dict[bytes, bytes], wanted: dict[bytes, frozenset[bytes]]) -> bool:
+    return all(labels.get(name) in values for name, values in wanted.items())
 
-    def _is_ours(self, sample: Sample) -> bool:
-        if not self._wanted:
-            return True
-        labels = labels_of(sample)
-        return all(labels.get(name) in values for name, values in self._wanted.items())
 
-    def _value(self, sample: Sample) -> float | None:
-        value, at = sample.value, sample.at
-        is_known = value is not None and value >= 0.0 and value not in _BLANKS
-        return value if is_known and (at is None or at >= self._oldest_at) else None
+def _value(sample: Sample, oldest_at: float) -> float | None:
+    value, at = sample.value, sample.at
+    is_known = value is not None and value >= 0.0 and value not in _BLANKS
+    return value if is_known and (at is None or at >= oldest_at) else None
 
 
 @cache

@@ -37,6 +37,9 @@ class Route:
     """Whether a body that is not of `kind` may be refused here: what an engine's other paths take is the engine's to say."""
     is_responses: bool = False
     """Whether it makes, or is about, a response that an engine may hold: `/v1/responses` and all below."""
+    limits: tuple[str, ...] = ()
+    """Members of the body that say how many tokens an answer may have, the usual one first. None where nothing is generated, and of APIs
+    that say it inside of another member (`/generate`, `/api/...`) or in the words of others (`/invocations`)."""
 
 
 _POST = frozenset({"POST", "OPTIONS"})
@@ -45,10 +48,15 @@ _ANY = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _JSON_POST = Route(Kind.JSON, _POST)
 
+_CHAT_LIMITS = ("max_tokens", "max_completion_tokens")
+
 _EXACT: dict[str, Route] = {
-    "/v1/chat/completions": Route(Kind.CHAT, _POST),
-    "/v1/completions": Route(Kind.COMPLETION, _POST),
-    "/v1/responses": Route(Kind.JSON, _POST, is_responses=True),
+    "/v1/chat/completions": Route(Kind.CHAT, _POST, limits=_CHAT_LIMITS),
+    "/v1/chat/completions/batch": Route(Kind.JSON, _POST, limits=_CHAT_LIMITS),
+    "/v1/completions": Route(Kind.COMPLETION, _POST, limits=("max_tokens",)),
+    "/v1/responses": Route(Kind.JSON, _POST, is_responses=True, limits=("max_output_tokens",)),
+    "/v1/messages": Route(Kind.JSON, _POST, limits=("max_tokens",)),
+    "/cohere/v2/chat": Route(Kind.JSON, _POST, limits=("max_tokens",)),
     "/v1/audio/transcriptions": Route(Kind.FORM, _POST),
     "/v1/audio/translations": Route(Kind.FORM, _POST),
     "/v1/rerank": Route(Kind.JSON, frozenset({"POST", "PUT", "OPTIONS"})),
@@ -57,8 +65,6 @@ _EXACT: dict[str, Route] = {
     "/api/tags": Route(Kind.OTHER, _GET),
 } | dict.fromkeys(
     (
-        "/v1/chat/completions/batch",
-        "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/v1/classify",
@@ -69,7 +75,6 @@ _EXACT: dict[str, Route] = {
         "/v1/detokenize",
         "/v2/embed",
         "/v2/rerank",
-        "/cohere/v2/chat",
         "/generative_scoring",
         "/pooling",
         "/classify",

@@ -51,7 +51,6 @@ from policies.terms import UNTAGGED, Refusal, Verdict
 from routing.decision import NO_INTENT, Lease
 
 _logger = logging.getLogger("headrace")
-_GENERATING = (Kind.CHAT, Kind.COMPLETION)
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 64 * 1024 * 1024
 _id_prefix = os.urandom(8).hex()
@@ -225,10 +224,10 @@ class Proxy:
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
             body = request.body
-            if router.clamps.is_on and request.view.fields and request.kind in _GENERATING:
+            if router.clamps.is_on and request.limits and request.view.fields:
                 limit = router.clamps.limit(lease.tag.lane, request.model, lease.tag.business)
                 if limit is not None:
-                    body = clamped(body, request.view.fields, limit, request.is_responses)
+                    body = clamped(body, request.view.fields, limit, request.limits)
             if router.fleet.wants_priority(backend) and request.kind in (Kind.CHAT, Kind.COMPLETION):
                 urgency = engine_priority(lease.tag.lane, backend.dialect, backend.flags)
                 body = for_priority(body, "priority" in request.view.fields, urgency)

@@ -22,6 +22,7 @@ class Request:
         "is_responses",
         "keep_usage_back",
         "kind",
+        "limits",
         "method",
         "model",
         "target",
@@ -33,6 +34,7 @@ class Request:
         self.kind = route.kind
         self.is_known = route.is_known
         self.is_responses = route.is_responses
+        self.limits = route.limits
         query: bytes = scope["query_string"]
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path

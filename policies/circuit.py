@@ -20,7 +20,7 @@ Limits: a backend that nobody calls is not judged. A fault that hits fewer than 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import floor
@@ -88,6 +88,16 @@ class Calls(NamedTuple):
     @property
     def slow_share(self) -> float:
         return self.slow / self.calls if self.calls else 0.0
+
+
+def summed(calls: Iterable[Calls]) -> Calls:
+    parts = list(calls)
+    return Calls(*map(sum, zip(*parts, strict=True))) if parts else Calls()
+
+
+def less(calls: Calls, part: Calls) -> Calls:
+    """Without those of a part of them."""
+    return Calls(calls.calls - part.calls, calls.failures - part.failures, calls.slow - part.slow)
 
 
 def after_failure(

@@ -32,6 +32,9 @@ class Operator(StrEnum):
     AT_MOST = "<="
 
 
+_ABOVE, _AT_LEAST, _BELOW = Operator.ABOVE, Operator.AT_LEAST, Operator.BELOW
+
+
 class Aggregate(StrEnum):
     """How the values of a scope's backends become one; `LAST` is the scope's own value."""
 
@@ -79,6 +82,10 @@ class Phase(StrEnum):
     CLEARING = "clearing"
 
 
+_INACTIVE, _ACTIVE, _CLEARING = Phase.INACTIVE, Phase.ACTIVE, Phase.CLEARING
+"""An enumeration's own attributes cost more than all the rest of a step."""
+
+
 class State(NamedTuple):
     """`since` is when the phase began, `samples` how many spoke for it while pending, `held_since` when it took hold."""
 
@@ -89,7 +96,7 @@ class State(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        return self.phase is Phase.ACTIVE or self.phase is Phase.CLEARING
+        return self.phase is _ACTIVE or self.phase is _CLEARING
 
 
 IDLE = State()
@@ -99,18 +106,17 @@ def step(
     state: State, value: float | None, while_value: float | None, now: float, rule: Rule, is_new: bool = True
 ) -> State:
     """The state after one reading. `while_value` is of `only_while`, and not looked at without one."""
-    if state.is_active:
+    phase = state.phase
+    if phase is _ACTIVE or phase is _CLEARING:
         if _keeps(value, while_value, rule):
-            if state.phase is Phase.ACTIVE:
-                return state
-            return State(Phase.ACTIVE, now, 0, state.held_since)
-        if state.phase is Phase.ACTIVE:
-            state = State(Phase.CLEARING, now, 0, state.held_since)
+            return state if phase is _ACTIVE else State(_ACTIVE, now, 0, state.held_since)
+        if phase is _ACTIVE:
+            state = State(_CLEARING, now, 0, state.held_since)
         is_over = now - state.since >= rule.clear_seconds
         return IDLE if is_over and now - state.held_since >= rule.min_hold_seconds else state
     if not _takes_hold(value, while_value, rule):
         return IDLE
-    if state.phase is Phase.INACTIVE:
+    if phase is _INACTIVE:
         state = State(Phase.PENDING, now, 1)
     elif is_new:
         state = state._replace(samples=state.samples + 1)
@@ -121,11 +127,11 @@ def step(
 def is_beyond(value: float | None, operator: Operator, threshold: float) -> bool:
     if value is None:
         return False
-    if operator is Operator.ABOVE:
+    if operator is _ABOVE:
         return value > threshold
-    if operator is Operator.AT_LEAST:
+    if operator is _AT_LEAST:
         return value >= threshold
-    return value < threshold if operator is Operator.BELOW else value <= threshold
+    return value < threshold if operator is _BELOW else value <= threshold
 
 
 def may_clear_at(operator: Operator, threshold: float, clear_threshold: float) -> bool:

@@ -13,6 +13,10 @@ from math import inf
 class Scope(StrEnum):
     """What one value speaks of. Its subject is a backend's id, a pool's name, or "" for the fleet."""
 
+    __hash__ = (
+        str.__hash__
+    )  # looked up for every rule and subject at each beat; Enum's own is a Python function
+
     BACKEND = "backend"
     POOL = "pool"
     FLEET = "fleet"
@@ -20,6 +24,8 @@ class Scope(StrEnum):
 
 class Metric(StrEnum):
     """Ratios are 0 to 1, unless it says otherwise."""
+
+    __hash__ = str.__hash__
 
     GPU_TEMPERATURE_CELSIUS = "gpu_temperature_celsius"
     """Of the hottest GPU of a backend."""

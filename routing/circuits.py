@@ -27,10 +27,12 @@ from policies.circuit import (
     after_failure,
     is_bad,
     is_too_slow,
+    less,
     lowered,
     open_seconds,
     raised,
     slow_start_share,
+    summed,
 )
 from policies.members import FAULT, GOOD
 from policies.outlier import OutlierRules
@@ -73,6 +75,7 @@ class Circuits:
         self._outliers = Outliers(fleet)
         self._spread = 0.5
         fleet.on_fate = self._see_fate
+        fleet.on_models = self._see_models
 
     def __iter__(self) -> Iterator[Circuit]:
         return (circuit for watch in self._watches.values() for circuit in watch.circuits.values())
@@ -194,11 +197,12 @@ class Circuits:
                 self._fleet.use_share(watch.backend, Limiter.SLOW_START, share)
                 if share >= 1.0:
                     watch.slow_start_at = None
+        recent: dict[PoolName, Calls] = {}
         for circuit in list(self):
             if not circuit.is_closed:
                 circuit.look_back(self.rules.slow_seconds, now)
             elif circuit.has_slow:
-                self._see_slow(circuit, now)
+                self._see_slow(circuit, recent, now)
         self._outliers.pass_time(self._watches.values(), now)
         if self._open:
             self._apply()
@@ -213,21 +217,32 @@ class Circuits:
                     self.on_change(circuit)
         watch.was_absent = is_absent
 
-    def _see_slow(self, circuit: Circuit, now: float) -> None:
+    def _see_slow(self, circuit: Circuit, recent: dict[PoolName, Calls], now: float) -> None:
+        """`recent`: what is known already of whole pools at this time."""
         calls = circuit.window.last(self.rules.slow_seconds, now)
         if not calls.slow:
             circuit.has_slow = False
-        elif is_too_slow(calls, lambda: self._calls_of_others(circuit.backend, now), self.rules):
+        elif is_too_slow(calls, lambda: self._calls_of_others(circuit.backend, recent, now), self.rules):
             self._trip(circuit, TripCause.SLOW_CALLS, now)
 
-    def _calls_of_others(self, backend: Backend, now: float) -> Calls:
+    def _calls_of_others(self, backend: Backend, recent: dict[PoolName, Calls], now: float) -> Calls:
         """Of the pool's other backends, in the slow window."""
-        others = [one for one in self if one.backend.pool == backend.pool and one.backend is not backend]
-        counted = [one.window.last(self.rules.slow_seconds, now) for one in others]
-        return Calls(*map(sum, zip(*counted, strict=True))) if counted else Calls()
+        pool = backend.pool
+        if pool not in recent:
+            members = self._fleet.pools[pool].backends
+            recent[pool] = summed([self._calls_of(one, now) for one in members])
+        return less(recent[pool], self._calls_of(backend, now))
 
-    def _see_fate(self, backend: Backend) -> None:
-        """It rests or is held, or does so no more, or has told other models."""
+    def _calls_of(self, backend: Backend, now: float) -> Calls:
+        circuits = self._watches[backend].circuits.values()
+        return summed([one.window.last(self.rules.slow_seconds, now) for one in circuits])
+
+    def _see_fate(self, pool: PoolName) -> None:
+        """One of its backends rests or is held, or does so no more."""
+        if self._open:
+            self._effects.apply(pool, self._watches, self.rules)
+
+    def _see_models(self, backend: Backend) -> None:
         watch, told, before = self._watches.get(backend), backend.models, self._open
         if watch is not None:
             for model in [one for one in watch.circuits if one and (told is None or one not in told)]:

@@ -40,6 +40,8 @@ from routing.fleet import Fleet
 from routing.ladder import Ladder, ladder_rules, level_of
 from routing.rule_forces import Force, RuleForces
 
+_LAST = Aggregate.LAST
+
 
 class Values(Protocol):
     def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
@@ -64,6 +66,7 @@ class Instance:
     """One rule for one subject."""
 
     __slots__ = (
+        "asks",
         "is_active",
         "level",
         "rule",
@@ -74,6 +77,7 @@ class Instance:
         "subject",
         "value",
         "was_forced",
+        "while_scope",
         "while_value",
     )
 
@@ -81,6 +85,10 @@ class Instance:
         self.rule = rule
         self.subject = subject
         self.level = level_of(rule)
+        also = rule.only_while
+        self.while_scope = None if also is None else scope_of_while(also.metric, rule.scope)
+        self.asks: tuple[Asked, ...] = ()
+        """What it has done while it acts, of the fleet as it is configured."""
         self.state: State = IDLE
         self.value: float | None = None
         self.while_value: float | None = None
@@ -124,6 +132,11 @@ class Degradation:
         self._instances: dict[tuple[str, str], Instance] = {}
         self._of_backend: dict[str, list[Instance]] = {}
         """Those of a rule about backends, by backend."""
+        self._of_many: list[Instance] = []
+        """All others, levels apart."""
+        self._levels: list[Instance] = []
+        self._active: dict[Instance, None] = {}
+        """In the order in which they took hold."""
         self._events: list[RuleEvent] = []
         """Not told yet."""
         self._now = 0.0
@@ -151,40 +164,50 @@ class Degradation:
                 known = before.get((rule.name, subject))
                 kept = known is not None and known.rule == rule
                 self._instances[rule.name, subject] = known if kept and known else Instance(rule, subject)
-        self._of_backend = {}
+        self._of_backend, self._of_many, self._levels = {}, [], []
         for instance in self._instances.values():
-            if instance.rule.scope is Scope.BACKEND:
+            if instance.level:
+                self._levels.append(instance)
+            elif instance.rule.scope is Scope.BACKEND:
                 self._of_backend.setdefault(instance.subject, []).append(instance)
+            else:
+                self._of_many.append(instance)
         self.forces.keep_only(self.rules, self._instances, self._now)
         for key, old in before.items():
             if old.is_active and self._instances.get(key) is not old:
                 self._changed(old, False, RuleCause.OPERATOR)
         self.known &= self.rules.keys()
-        self._settle()
+        for instance in self._active:
+            instance.asks = tuple(self._asked(instance))
+        self._settle(self._instances.values())
+        self._combine()
 
     def beat(self, now: float) -> list[RuleEvent]:
         """Reads all metrics once; what has changed since the last beat."""
         self._now = now
-        self.forces.expire(now)
+        is_changed = self.forces.expire(now)
         self.known.clear()
-        for instance in self._instances.values():
-            self._read(instance, now)
+        for instances in self._of_backend.values():
+            is_changed |= self._read(instances, now)
+        is_changed |= self._read(self._of_many, now)
         if self._has_ladder:
+            self._read(self._levels, now)
+            level = self.ladder.rung.level
             active = sum(Hold.STANDBY not in backend.holds for backend in self._fleet)
             self.ladder.beat(self._value_of_fleet, active, now)
-        return self._settled()
+            is_changed |= self.ladder.rung.level != level
+        if not is_changed:
+            self._enforce(self.effects)  # whatever else has happened to the fleet
+            return self._take_events()
+        return self._settled(self._instances.values())
 
     def told(self, backend_id: BackendId, now: float) -> list[RuleEvent]:
         """There is another sample of this backend."""
-        changed = False
-        for instance in self._of_backend.get(backend_id, ()):
-            was_active = instance.state.is_active
-            self._read(instance, now)
-            changed |= instance.state.is_active is not was_active
-        if not changed:
+        instances = self._of_backend.get(backend_id, [])
+        if not self._read(instances, now):
             return []
         self._now = now
-        return self._settled()
+        return self._settled(instances)
 
     def force(
         self, rule: str, subject: str | None, is_on: bool, until: float, by: str, now: float
@@ -192,12 +215,12 @@ class Degradation:
         """At once, of all subjects where None is named. The rule and its subject are known."""
         self._now = now
         self.forces.put(rule, subject, Force(is_on, until, by), now)
-        return self._settled()
+        return self._settled(self._instances.values())
 
     def unforce(self, rule: str, subject: str | None, by: str, now: float) -> list[RuleEvent]:
         self._now = now
         self.forces.release(rule, subject, by, now)
-        return self._settled()
+        return self._settled(self._instances.values())
 
     def backends_of(self, scope: Scope, subject: str) -> list[Backend]:
         if scope is Scope.BACKEND:
@@ -210,8 +233,12 @@ class Degradation:
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
-    def _settled(self) -> list[RuleEvent]:
-        self._settle()
+    def _settled(self, instances: Iterable[Instance]) -> list[RuleEvent]:
+        self._settle(instances)
+        self._combine()
+        return self._take_events()
+
+    def _take_events(self) -> list[RuleEvent]:
         events, self._events = self._events, []
         return events
 
@@ -220,25 +247,39 @@ class Degradation:
             return [backend.id for backend in self._fleet]
         return list(self._fleet.pools) if scope is Scope.POOL else [""]
 
-    def _read(self, instance: Instance, now: float) -> None:
-        rule, subject = instance.rule, instance.subject
-        instance.value = self._value(rule, subject, now)
-        also = rule.only_while
-        if also is not None:
-            instance.while_value = self._value_of_while(also.metric, rule.scope, subject, now)
-        if instance.is_known:
-            self.known.add(rule.name)
-        if instance.level:
-            return
-        is_new = True
-        if rule.samples is not None:
-            sampled_at = self._sampled_at(rule, subject)
-            is_new, instance.sampled_at = sampled_at != instance.sampled_at, sampled_at
-        instance.state = step(instance.state, instance.value, instance.while_value, now, rule, is_new)
+    def _read(self, instances: Iterable[Instance], now: float) -> bool:
+        """Those of one backend, or those that are of none: each metric of a backend once. Whether one takes hold or lets go."""
+        read: dict[tuple[Metric, str], float | None] = {}
+        is_changed = False
+        for instance in instances:
+            rule, subject = instance.rule, instance.subject
+            if rule.aggregate is _LAST:
+                key = rule.metric, subject
+                if key in read:
+                    value = read[key]
+                else:
+                    value = read[key] = self.values.value(rule.metric, rule.scope, subject, now)
+            else:
+                value = self._aggregated(rule, subject, now)
+            instance.value = value
+            also = rule.only_while
+            if also is not None:
+                instance.while_value = self._value_of_while(instance, also.metric, now)
+            if instance.is_known:
+                self.known.add(rule.name)
+            if instance.level:
+                continue
+            is_new = True
+            if rule.samples is not None:
+                sampled_at = self._sampled_at(rule, subject)
+                is_new, instance.sampled_at = sampled_at != instance.sampled_at, sampled_at
+            before = instance.state
+            instance.state = state = step(before, value, instance.while_value, now, rule, is_new)
+            if state is not before:
+                is_changed |= state.is_active is not before.is_active
+        return is_changed
 
-    def _value(self, rule: Rule, subject: str, now: float) -> float | None:
-        if rule.aggregate is Aggregate.LAST:
-            return self.values.value(rule.metric, rule.scope, subject, now)
+    def _aggregated(self, rule: Rule, subject: str, now: float) -> float | None:
         known = [
             value
             for backend in self._active_of(rule, subject)
@@ -259,8 +300,8 @@ class Degradation:
         uses_standby = self.effects.activates_standby
         return [one for one in self.backends_of(rule.scope, subject) if uses_standby or not is_standby(one)]
 
-    def _value_of_while(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
-        wider = scope_of_while(metric, scope)
+    def _value_of_while(self, instance: Instance, metric: Metric, now: float) -> float | None:
+        wider, scope, subject = instance.while_scope, instance.rule.scope, instance.subject
         if wider is None:
             return None
         if wider is not scope:
@@ -271,12 +312,11 @@ class Degradation:
     def _value_of_fleet(self, metric: Metric) -> float | None:
         return self.values.value(metric, Scope.FLEET, "", self._now)
 
-    def _settle(self) -> None:
-        """What holds now, told and enforced."""
-        levels = [one for one in self._instances.values() if one.level]
-        forces = {one.level: force.is_on for one in levels if (force := self.force_of(one)) is not None}
+    def _settle(self, instances: Iterable[Instance]) -> None:
+        """Which of these act now."""
+        forces = {one.level: force.is_on for one in self._levels if (force := self.force_of(one)) is not None}
         level = pinned(self.ladder.rung.level, forces)
-        for instance in self._instances.values():
+        for instance in instances:
             force = self.force_of(instance)
             if instance.level:
                 is_active, is_forced = instance.level <= level, bool(forces)
@@ -292,7 +332,10 @@ class Degradation:
                     cause = RuleCause.UNKNOWN
                 self._changed(instance, is_active, cause)
             instance.was_forced = is_forced
-        self.effects = combined(self._asked())
+
+    def _combine(self) -> None:
+        """What all that act ask for together, enforced."""
+        self.effects = combined(asked for instance in self._active for asked in instance.asks)
         self._enforce(self.effects)
 
     def _changed(self, instance: Instance, is_active: bool, cause: RuleCause) -> None:
@@ -300,6 +343,11 @@ class Degradation:
         instance.is_active, instance.since = is_active, self._now
         if is_active:
             instance.served_per_second = self._served_per_second()
+            instance.asks = tuple(self._asked(instance))
+            self._active[instance] = None
+        else:
+            instance.asks = ()
+            self._active.pop(instance, None)
         self.transitions[rule.name, is_active] += 1
         self._events.append(
             RuleEvent(
@@ -317,19 +365,16 @@ class Degradation:
             )
         )
 
-    def _asked(self) -> Iterable[Asked]:
-        for instance in self._instances.values():
-            if not instance.is_active:
-                continue
-            rule = instance.rule
-            backends = self.backends_of(rule.scope, instance.subject)
-            ids = tuple(backend.id for backend in backends)
-            pools = tuple({backend.pool: None for backend in backends})
-            for action in rule.actions:
-                if isinstance(action, PreferFallback) and self._is_fallback(rule.scope, pools):
-                    continue  # of those that are in trouble themselves none is to be preferred
-                per_second = instance.served_per_second * action.share if isinstance(action, LimitRate) else 0
-                yield Asked(action, ids, pools, per_second)
+    def _asked(self, instance: Instance) -> Iterable[Asked]:
+        rule = instance.rule
+        backends = self.backends_of(rule.scope, instance.subject)
+        ids = tuple(backend.id for backend in backends)
+        pools = tuple({backend.pool: None for backend in backends})
+        for action in rule.actions:
+            if isinstance(action, PreferFallback) and self._is_fallback(rule.scope, pools):
+                continue  # of those that are in trouble themselves none is to be preferred
+            per_second = instance.served_per_second * action.share if isinstance(action, LimitRate) else 0
+            yield Asked(action, ids, pools, per_second)
 
     def _is_fallback(self, scope: Scope, pools: tuple[PoolName, ...]) -> bool:
         return scope is not Scope.FLEET and all(

@@ -39,13 +39,7 @@ class Enforcement:
 
     def __call__(self, effects: Effects) -> None:
         fleet = self._fleet
-        shares = dict(effects.window_shares)
-        for backend in fleet:
-            share = shares.get(backend.id, 1.0)
-            if backend.shares.get(Limiter.RULE, 1.0) != share:
-                fleet.use_share(backend, Limiter.RULE, share)
-            self._hold(backend, Hold.RULE, backend.id in effects.held)
-            self._hold(backend, Hold.STANDBY, is_standby(backend) and not effects.activates_standby)
+        fleet.together(lambda: self._limit_backends(effects))
         for pool in fleet.pools.values():
             fleet.gather(pool, pool.name not in effects.serial_pools)
         self._reserve.lend(not effects.has_no_lending)
@@ -54,6 +48,15 @@ class Enforcement:
         fallback = [pool.name for pool in fleet.pools.values() if PoolTag.FALLBACK in pool.tags]
         if self._tagger.prefer(frozenset(fallback) if effects.prefers_fallback else frozenset()):
             self._line_up_anew()
+
+    def _limit_backends(self, effects: Effects) -> None:
+        shares = dict(effects.window_shares)
+        for backend in self._fleet:
+            share = shares.get(backend.id, 1.0)
+            if backend.shares.get(Limiter.RULE, 1.0) != share:
+                self._fleet.use_share(backend, Limiter.RULE, share)
+            self._hold(backend, Hold.RULE, backend.id in effects.held)
+            self._hold(backend, Hold.STANDBY, is_standby(backend) and not effects.activates_standby)
 
     def _hold(self, backend: Backend, hold: Hold, wanted: bool) -> None:
         if wanted and hold not in backend.holds:

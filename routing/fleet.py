@@ -54,8 +54,12 @@ class Fleet:
         """Whether some pool holds throughput requests back for a moment."""
         self.version = 0
         """Changes whenever a backend comes, goes, or may be used again."""
-        self.on_fate: Callable[[Backend], None] = _nobody
-        """Told of each backend that may have begun or ceased to rest or to be held, or that serves other models."""
+        self.on_models: Callable[[Backend], None] = _nobody
+        """Told of each backend that serves other models."""
+        self.on_fate: Callable[[PoolName], None] = _nobody
+        """Told of each pool of which a backend may have begun or ceased to rest or to be held."""
+        self._together: dict[PoolName, None] | None = None
+        """Pools that are to be looked at once all of a change is made."""
 
     @property
     def has_absent(self) -> bool:
@@ -112,7 +116,7 @@ class Fleet:
         if models != backend.models:
             backend.models = models
             self._forget_groups()
-            self.on_fate(backend)
+            self.on_models(backend)
 
     def serving(self, model: str) -> tuple[Backend, ...]:
         """Backends that serve `model` ("" = any), healthy or not."""
@@ -314,14 +318,31 @@ class Fleet:
         if is_blocked != backend.is_blocked:
             backend.is_blocked = is_blocked
             self._measure_of(backend)
-        self.on_fate(backend)  # one that is held all the same may rest no more
+        if self._together is not None:
+            self._together[backend.pool] = None
+        else:
+            self.on_fate(backend.pool)  # one that is held all the same may rest no more
+
+    def together(self, change: Callable[[], None]) -> None:
+        """`change` holds, releases and gives shares of windows: pools are measured once, at its end, and not for each backend."""
+        self._together = changed = {}
+        try:
+            change()
+        finally:
+            self._together = None
+            for name in changed:
+                self._measure(self.pools[name])
+            for name in changed:
+                self.on_fate(name)
 
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
     def _measure_of(self, backend: Backend) -> None:
         for order in backend.orders:
             order.changed(backend)
-        if backend.home is not None:
+        if self._together is not None:
+            self._together[backend.pool] = None
+        elif backend.home is not None:
             self._measure(backend.home)
 
     def _measure(self, pool: Pool) -> None:
@@ -346,7 +367,7 @@ class Fleet:
             backend.orders = []
 
 
-def _nobody(backend: Backend) -> None:
+def _nobody(subject: object) -> None:
     """Where nobody wants to know."""
 
 

@@ -60,11 +60,14 @@ class RuleForces:
             self._forces.pop((rule, subject), None)
         self._note(Audited(now, rule, subject, "released", by))
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: float) -> bool:
+        """Whether one has."""
+        before = self.audited
         for (rule, subject), force in list(self._forces.items()):
             if now >= force.until:
                 del self._forces[rule, subject]
                 self._note(Audited(now, rule, subject, "expired", force.by))
+        return self.audited > before
 
     def keep_only(self, rules: Container[str], subjects: Container[tuple[str, str]], now: float) -> None:
         """A rule or a subject that a configuration no longer has takes its force with it."""

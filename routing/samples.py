@@ -27,6 +27,7 @@ from routing.trail import Trail
 REPORT_SECONDS = 15.0
 RECENT_SECONDS = 10.0
 _LATE_SHARE = 0.95
+_BACKEND = Scope.BACKEND
 
 
 class Gpu:
@@ -144,13 +145,13 @@ class Samples:
         )
 
     def value(self, metric: Metric, scope: Scope, subject: str, now: float) -> float | None:
+        if scope is _BACKEND:
+            backend = self._fleet.get(subject)  # type: ignore[arg-type]  # a cast costs as much as the look
+            return None if backend is None else self._of_backend(metric, backend, now)
         if scope is Scope.FLEET:
             return self._of_fleet(metric)
-        if scope is Scope.POOL:
-            pool = self._fleet.pools.get(PoolName(subject))
-            return None if pool is None else self._of_pool(metric, pool)
-        backend = self._fleet.get(BackendId(subject))
-        return None if backend is None else self._of_backend(metric, backend, now)
+        pool = self._fleet.pools.get(PoolName(subject))
+        return None if pool is None else self._of_pool(metric, pool)
 
     def sampled_at(self, metric: Metric, scope: Scope, subject: str) -> float:
         """When the sample that `value` goes by was taken."""
@@ -165,23 +166,23 @@ class Samples:
     # --- inside ---------------------------------------------------------------------------------------------------------------
 
     def _of_backend(self, metric: Metric, backend: Backend, now: float) -> float | None:
-        if metric is Metric.SATURATION_RATIO:
-            return None if not backend.window else backend.in_flight / backend.window
-        if metric is Metric.CACHE_HIT_RATIO:
-            return self._hit_ratio([backend])
-        gpu = self._gpus.get(backend.id)
-        if metric in _OF_GPU:
+        field = _OF_GPU.get(metric)
+        if field is not None:
+            gpu = self._gpus.get(backend.id)
             if gpu is None or now > gpu.until:
                 return None
-            if metric is Metric.MEMORY_SWING_RATIO:
-                return gpu.swing
-            value: float | None = getattr(gpu.report, _OF_GPU[metric])
+            value: float | None = getattr(gpu.report, field) if field else gpu.swing
             return value
-        report = backend.report
-        if report is None or not backend.is_present() or backend.report_age(now) > REPORT_SECONDS:
-            return None
-        told = getattr(report, _OF_ENGINE[metric]) if metric in _OF_ENGINE else None
-        return None if told is None else float(told)
+        field = _OF_ENGINE.get(metric)
+        if field is not None:
+            report = backend.report
+            if report is None or not backend.is_present() or backend.report_age(now) > REPORT_SECONDS:
+                return None
+            told = getattr(report, field)
+            return None if told is None else float(told)
+        if metric is Metric.SATURATION_RATIO:
+            return None if not backend.window else backend.in_flight / backend.window
+        return self._hit_ratio([backend]) if metric is Metric.CACHE_HIT_RATIO else None
 
     def _of_pool(self, metric: Metric, pool: Pool) -> float | None:
         if metric is Metric.SATURATION_RATIO:

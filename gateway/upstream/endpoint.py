@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import ssl
 from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gateway.settings import BackendSettings
 from gateway.upstream.failures import ConnectFailed, ConnectTimeout
+from gateway.upstream.trust import trusting
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 Address = tuple[socket.AddressFamily, str, int]
@@ -36,7 +36,7 @@ class Endpoint:
         self.authorization = f"Bearer {settings.api_key}".encode() if settings.api_key else b""
         self.ca_file = settings.ca_file
         self.resolve_seconds = resolve_seconds
-        self._tls = ssl.create_default_context(cafile=settings.ca_file or None) if self.is_tls else None
+        self._tls = trusting(settings.ca_file) if self.is_tls else None
         self._addresses: list[Address] = []
         self._resolved_at = float("-inf")
 
@@ -45,7 +45,8 @@ class Endpoint:
         return self.socket_path or f"{self.host}:{self.port}"
 
     def is_same(self, other: Endpoint) -> bool:
-        return (self.url, self.authorization, self.ca_file) == (other.url, other.authorization, other.ca_file)
+        is_there = (self.url, self.authorization) == (other.url, other.authorization)
+        return is_there and self._tls is other._tls  # another one where the authorities have changed
 
     async def connect(self, factory: Callable[[], ProtocolT], connect_seconds: float) -> ProtocolT:
         """A connection's protocol, or `ConnectFailed` that says what was tried."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.engine_report import read_metrics
-from gateway.gpu_report import read_gpu
+from gateway.gpu_report import GpuPage, read_gpu
 from gateway.gpu_settings import GpuSettings
 from policies.dialects import Dialect
 from policies.gpu_report import GpuReport
@@ -19,5 +19,5 @@ def test_the_engines_page_is_a_real_one_grown_to_the_size_of_the_bar() -> None:
 
 
 def test_the_exporters_page_tells_all_of_eight_gpus() -> None:
-    report = read_gpu(dcgm_page(), GpuSettings(url="http://x"), 0.0)
+    report = read_gpu(GpuPage(dcgm_page()), GpuSettings(url="http://x"), 0.0)
     assert report == GpuReport(58.0, 71_588 / (71_588 + 9_321 + 651), 0.93)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.gpu_report import read_gpu, tells_nothing, untold
+from gateway.gpu_report import GpuPage, read_gpu, tells_nothing, untold
 from gateway.gpu_settings import GpuSettings
 from policies.gpu_report import NO_GPU, GpuReport
 
@@ -33,7 +33,7 @@ def dcgm(name: str, *values: object, node: str = "n1") -> str:
 
 def read(page: str | bytes, **settings: Any) -> GpuReport:
     raw = page.encode() if isinstance(page, str) else page
-    return read_gpu(raw, GpuSettings(url="http://x/metrics", **settings), NOW)
+    return read_gpu(GpuPage(raw), GpuSettings(url="http://x/metrics", **settings), NOW)
 
 
 FOUR_GPUS = (
@@ -180,7 +180,7 @@ SETTINGS = st.sampled_from(
 
 @given(PAGES, SETTINGS)
 def test_no_page_makes_the_reader_raise_or_tell_what_cannot_be(page: bytes, settings: GpuSettings) -> None:
-    temperature, memory, utilisation = read_gpu(page, settings, NOW)
+    temperature, memory, utilisation = read_gpu(GpuPage(page), settings, NOW)
     assert temperature is None or (isfinite(temperature) and 0.0 <= temperature <= 200.0)
     assert memory is None or 0.0 <= memory <= 1.0
     assert utilisation is None or 0.0 <= utilisation <= 1.0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
 
+from gateway import gpu_report
 from gateway.foreign_page import MOST_METRICS_BYTES
 from gateway.gpu_rounds import GpuRounds
 from gateway.gpu_settings import GpuSettings
+from gateway.text_format import Sample, samples_of
 from policies.gpu_report import GpuReport
 from policies.terms import BackendId
 from tests.backend import Backend, Ending, Framing, Gate, Script
@@ -228,6 +231,29 @@ async def test_backends_of_one_page_are_read_together_each_by_its_labels() -> No
         by_id = {told.id: told.report.temperature_celsius for told in watch.told[-2:]}
         assert by_id == {ONE: 40.0, TWO: 90.0}
         assert watch.asked - asked < 8, "one reading for both"
+
+
+async def test_a_page_for_a_whole_fleet_is_parsed_once_and_not_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[tuple[int, bool]] = []
+
+    def counted(page: bytes, names: Iterable[str]) -> dict[str, list[Sample]]:
+        parsed.append((len(page), threading.current_thread() is threading.main_thread()))
+        return samples_of(page, names)
+
+    monkeypatch.setattr(gpu_report, "samples_of", counted)
+    async with watched() as watch:
+        fleet = page(*range(40, 80)) + b"#" * 40_000
+        watch.answers(Script(chunks=[fleet]))
+        ids = [BackendId(str(number)) for number in range(40)]
+        watch.rounds.configure([(id, watch.settings(labels=(f"gpu={id}",))) for id in ids])
+        await watch.until(lambda: {told.id for told in watch.told} == set(ids))
+        by_id = {told.id: told.report.temperature_celsius for told in watch.told}
+        assert by_id == {id: 40.0 + int(id) for id in ids}
+        # Those of the next reading may have begun.
+        rounds = -(-len(watch.told) // len(ids))
+        assert parsed == [(len(fleet), False)] * len(parsed) and 1 <= len(parsed) <= rounds + 1
 
 
 async def test_after_a_reload_other_pages_are_read_and_those_that_stay_are_not_disturbed() -> None:

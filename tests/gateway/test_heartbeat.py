@@ -45,3 +45,26 @@ async def test_one_that_fails_is_logged_and_holds_nobody_up(caplog: pytest.LogCa
     heartbeat.close()
     assert len(others) == 2
     assert [record.getMessage() for record in caplog.records] == ["a periodic task failed"] * 2
+
+
+@in_virtual_time
+async def test_what_is_ready_goes_between_two_that_beat_and_none_goes_on_after_the_end() -> None:
+    loop = asyncio.get_running_loop()
+    order: list[str] = []
+
+    def first(now: float) -> None:
+        order.append("first")
+        loop.call_soon(order.append, "somebody else")
+
+    def second(now: float) -> None:
+        order.append("second")
+
+    def ends(now: float) -> None:
+        order.append("ends")
+        heartbeat.close()
+
+    heartbeat = Heartbeat([first, second, ends, second])
+    heartbeat.set_interval(1.0)
+    await asyncio.sleep(1.5)
+    assert sorted(order[1:3]) == ["second", "somebody else"]
+    assert [one for one in order if one != "somebody else"] == ["first", "second", "ends"]
