@@ -16,6 +16,9 @@ KEYS = {"bank-a": "sk-soak-a", "bank-b": "sk-soak-b"}
 PATIENCE_SECONDS = 60.0
 """Of a client; more than the gateway may take for anything."""
 
+STORE_MS = 200
+"""More than the default: a Redis that waits for a core of a busy machine is not away."""
+
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "timeouts": {"connect_seconds": 1, "first_byte_seconds": 6, "gap_seconds": 2, "total_seconds": 20},
     "probes": {"interval_seconds": 1, "timeout_seconds": 1, "load_seconds": 0.5},
@@ -77,7 +80,13 @@ def files(port: int, redis_url: str, engines: Sequence[tuple[str, int]]) -> dict
             },
             {"name": "bank-b", "key_sha256": [_digest(KEYS["bank-b"])]},
         ],
-        "sessions": {"redis_url": redis_url, "min_ttl_seconds": 2, "max_ttl_seconds": 20, "max_turns": 6},
+        "sessions": {
+            "redis_url": redis_url,
+            "timeout_ms": STORE_MS,
+            "min_ttl_seconds": 2,
+            "max_ttl_seconds": 20,
+            "max_turns": 6,
+        },
         **LIMITS,
     }
     smaller = copy.deepcopy(whole)

@@ -104,7 +104,7 @@ class Mischief:
             self.reloads[name] += 1
             self._stage.reload(name)
             wanted = sum(self.reloads.values())
-            while _reloaded(await asyncio.to_thread(self._stage.page)) < wanted:
+            while _reloaded(await asyncio.to_thread(self._stage.page)) < wanted:  # noqa: ASYNC110  # another process's
                 await asyncio.sleep(0.2)
 
 

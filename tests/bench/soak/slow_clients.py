@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from random import Random
+from typing import cast
 
 import uvloop
 
@@ -49,9 +50,8 @@ class _Slow(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.transport = transport
-        transport.write(_BEGINNING)
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(_BEGINNING)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
