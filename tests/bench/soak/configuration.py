@@ -35,8 +35,8 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def files(port: int, redis_url: str, engines: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """Text by name; of `engines`, name and port, the first half is one pool and the rest another."""
+def files(port: int, redis_url: str, engines: Sequence[tuple[str, int]], flood_port: int) -> dict[str, str]:
+    """Text by name; of `engines`, name and port, the first half is one pool and the rest another; a third has the engine of floods."""
     half = len(engines) // 2
     whole: dict[str, Any] = {
         "server": {
@@ -60,6 +60,7 @@ def files(port: int, redis_url: str, engines: Sequence[tuple[str, int]]) -> dict
                 "window": {"max": 6},
                 "backends": [_backend(*engine) for engine in engines[half:]],
             },
+            {"name": "flood", "window": {"max": 8}, "backends": [_backend("flood", flood_port)]},
         ],
         "business_types": [
             {

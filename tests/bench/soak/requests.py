@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.bench.chat_bodies import FLOOD_TOKENS, chat_body, chat_request
 from tests.bench.soak.configuration import KEYS, MODEL
 
 SESSIONS = 60
 PROMPTS = 400
+_FLOOD = chat_body(chunks=FLOOD_TOKENS)
 _EMBEDDINGS, _CHAT = "/v1/embeddings", "/v1/chat/completions"
 
 
@@ -37,6 +39,7 @@ KINDS = {
 
 class Requests:
     def __init__(self, port: int, chance: Random) -> None:
+        self._port = port
         self._host = f"host: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
         self._chance = chance
         self._made = 0
@@ -50,6 +53,13 @@ class Requests:
         head = f"POST {path} HTTP/1.1\r\n{self._host}x-request-id: {request_id}\r\n"
         head += "".join(f"{line}\r\n" for line in self._lines(kind))
         return Call(request_id, kind, f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+    def make_flood(self) -> Call:
+        """An answer that comes as fast as it is read, and is more than all buffers on its way hold."""
+        self._made += 1
+        request_id = f"soak-{self._made}"
+        named = f"\r\nx-request-id: {request_id}\r\n\r\n".encode()
+        return Call(request_id, "flood", chat_request(self._port, _FLOOD).replace(b"\r\n\r\n", named, 1))
 
     def _lines(self, kind: str) -> list[str]:
         if kind == "wrong key":

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench.children import ROOT, end, free_port, get, wait_ready
+from tests.bench.children import ROOT, end, engine_running, free_port, get, wait_ready
 from tests.bench.faults.fleet import free_ports
 from tests.bench.process_tree import established_sockets, open_descriptors, resident_bytes
 from tests.bench.soak import page
@@ -22,12 +22,13 @@ ENGINES = 4
 
 
 class Stage:
-    def __init__(self, scratch: Path, redis: TcpServer, engines: list[Engine], clock: WallClock) -> None:
+    def __init__(self, scratch: Path, redis: TcpServer, engines: list[Engine], flood_port: int) -> None:
         self.redis = redis
         self.engines = engines
-        self.clock = clock
+        self.clock = WallClock(scratch)
         self.port = free_port()
-        self.files = files(self.port, redis.url, [(engine.name, engine.port) for engine in engines])
+        named = [(engine.name, engine.port) for engine in engines]
+        self.files = files(self.port, redis.url, named, flood_port)
         self.errors = scratch / "gateway.log"
         """What the gateway wrote beside its log of requests."""
         self._file = scratch / "headrace.yaml"
@@ -85,7 +86,8 @@ def stage_running(scratch: Path) -> Iterator[Stage]:
         for engine in engines:
             stack.callback(engine.close)
             engine.start()
-        found = Stage(scratch, redis, engines, WallClock(scratch))
+        flood_port, _ = stack.enter_context(engine_running(scratch / "flood.log", step_ms=5, groups=4))
+        found = Stage(scratch, redis, engines, flood_port)
         stack.callback(found.close)
         found.start()
         yield found

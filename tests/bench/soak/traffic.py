@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from tests.bench.soak.client import Client, Seen, misbehave
+from tests.bench.soak.client import Client, misbehave
 from tests.bench.soak.ledger import End, Fate, Ledger
 from tests.bench.soak.requests import Requests
 
 WAITING = 40
 LEAVING = 12
+FLOODS = 0.15
+"""Share of the calls of those that leave."""
 PAUSE_SECONDS = 0.35
 """On average, between two calls of one client."""
 
@@ -38,11 +40,10 @@ async def _waits(port: int, ledger: Ledger, chance: Random, requests: Requests, 
 async def _leaves(port: int, ledger: Ledger, chance: Random, requests: Requests, over: asyncio.Event) -> None:
     now = asyncio.get_running_loop().time
     while await _pause(chance, over):
-        call = requests.make()
+        call = requests.make_flood() if chance.random() < FLOODS else requests.make()
         began = now()
         await misbehave(Client(port), call.data, chance)
-        seen = Seen(End.LEFT)
-        ledger.client_saw(call.request_id, Fate(call.kind, seen.end, seen.status, began, now()))
+        ledger.client_saw(call.request_id, Fate(call.kind, End.LEFT, 0, began, now()))
 
 
 async def _pause(chance: Random, over: asyncio.Event) -> bool:
