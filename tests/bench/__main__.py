@@ -1,9 +1,9 @@
-"""The benchmarks: `python -m tests.bench [cpu|decisions|latency|memory|soak ...]`, all of them if none is named.
+"""The benchmarks: `python -m tests.bench [cpu|decisions|latency|memory ...]`, all of them if none is named.
 
     python -m tests.bench cpu --seconds 5 --rounds 3                       # while optimising: about 90 s
     python -m tests.bench --quick                                          # everything, short: about 5 minutes
     python -m tests.bench --json FILE --markdown FILE                      # everything in full: about 20 minutes
-    python -m tests.bench soak --subject nginx --count 20000               # another proxy in Headrace's place
+    python -m tests.bench memory --subject nginx                           # another proxy in Headrace's place
 
 Prints one table with date, machine, versions and bars. Exit code 1 if a bar is missed, 0 otherwise; a bar whose peer is absent is not
 judged, and the table says so. Everything runs on loopback, in child processes that are ended by their own pid.
@@ -24,13 +24,12 @@ from tests.bench.measure_cpu import measure_cpu
 from tests.bench.measure_decisions import measure_decisions
 from tests.bench.measure_latency import measure_latency
 from tests.bench.measure_memory import measure_memory
-from tests.bench.measure_soak import measure_soak
 from tests.bench.peers import PEERS, AbsentError, available
 from tests.bench.table import context, markdown, print_table, save_json
 
-TOPICS = ("cpu", "decisions", "latency", "memory", "soak")
-_QUICK = {"seconds": 4.0, "rounds": 3, "requests": 60_000, "streams": 1_000, "count": 5_000}
-_FULL = {"seconds": 8.0, "rounds": 5, "requests": 1_000_000, "streams": 5_000, "count": 100_000}
+TOPICS = ("cpu", "decisions", "latency", "memory")
+_QUICK = {"seconds": 4.0, "rounds": 3, "requests": 60_000, "streams": 1_000}
+_FULL = {"seconds": 8.0, "rounds": 5, "requests": 1_000_000, "streams": 5_000}
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -60,8 +59,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--streams", type=int, help=f"open streams of `memory` (default {_FULL['streams']:,})"
     )
-    parser.add_argument("--count", type=int, help=f"visits of `soak` (default {_FULL['count']:,})")
-    parser.add_argument("--seed", type=int, default=1, help="seed of `soak` (default 1)")
     parser.add_argument(
         "--nice", type=int, default=0, help="priority of all processes; below 0 as root, on a busy machine"
     )
@@ -124,10 +121,6 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Figure], list[str]]:
         if "memory" in arguments.topics:
             figures += measure_memory(
                 subject, scratch, requests=arguments.requests, streams=arguments.streams, progress=_progress
-            )
-        if "soak" in arguments.topics:
-            figures += measure_soak(
-                subject, scratch, count=arguments.count, seed=arguments.seed, progress=_progress
             )
     return figures, lines
 

@@ -95,13 +95,11 @@ def on_cores(cores: Iterable[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def engine_running(
-    log: Path, *, step_ms: float, groups: int, fault_share: float = 0.0
-) -> Iterator[tuple[int, int]]:
+def engine_running(log: Path, *, step_ms: float, groups: int) -> Iterator[tuple[int, int]]:
     """A mock engine in its own process: (port, pid)."""
     port = free_port()
     argv = [sys.executable, "-m", "tests.bench.mock_engine", "--port", str(port), "--step-ms", str(step_ms)]
-    argv += ["--groups", str(groups), "--fault-share", str(fault_share)]
+    argv += ["--groups", str(groups)]
     with running(argv, port, "/health", log) as pid:
         yield port, pid
 

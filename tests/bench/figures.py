@@ -20,7 +20,6 @@ SLOPE_BYTES_PER_REQUEST = 4.0
 SLOPE_LEAST_REQUESTS = 200_000
 """Below this many requests the allocator's steps hide the slope, and no bar is set on it."""
 STREAM_KB = 60.0
-LEAKED = 0.0
 DECISION_US = 25.0
 LARGE_DECISION_US = 40.0
 

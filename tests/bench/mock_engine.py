@@ -6,7 +6,7 @@ Plain chat calls are answered at once with one fixed completion of about 600 byt
 content chunk per step, each in its own write, `max_tokens` of them; then finish, usage if asked for, and `[DONE]`. Streams are dealt
 to `groups` batches whose steps are spread evenly over `step_ms`: what a fleet of so many engines looks like, each giving all
 sequences of its batch their token at once. Every content chunk carries the monotonic nanosecond of its sending (`STAMP`), good on the
-same machine only. With `--fault-share` that share of calls is reset or cut by the engine. `GET /mock/stats` counts what is open.
+same machine only. `GET /mock/stats` counts what is open.
 
 Limits: no prefill, no batching, no `Transfer-Encoding` in requests; it speaks just enough HTTP for the peers of the benchmark.
 """
@@ -17,10 +17,7 @@ import argparse
 import asyncio
 import gc
 import json
-import random
 import signal
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from typing import cast
@@ -47,11 +44,9 @@ from tests.bench.engine_answers import (
 class Engine:
     """The batches' steps and the counts of what is open."""
 
-    def __init__(self, step_ms: float, groups: int, fault_share: float) -> None:
+    def __init__(self, step_ms: float, groups: int) -> None:
         self.batches: list[set[Connection]] = [set() for _ in range(groups)]
         self.step_seconds = step_ms / 1000
-        self.fault_share = fault_share
-        self.chance = random.Random(1)
         self.connections = self.requests = self.aborted = 0
         self.all_left = asyncio.Event()
 
@@ -98,7 +93,6 @@ class Connection(asyncio.Protocol):
         self.body_at = 0
         self.batch: set[Connection] | None = None
         self.chunks_left = 0
-        self.cut_after = -1
         self.flood_left = 0
         self.ending = ENDING
         self.writable = True
@@ -163,12 +157,8 @@ class Connection(asyncio.Protocol):
             self.transport.write(NOT_FOUND)
             return
         self.engine.requests += 1
-        faulty = self.engine.fault_share and self.engine.chance.random() < self.engine.fault_share
         if not _flag(request, self.body_at, b'"stream"'):
-            if faulty:
-                self._reset()
-            else:
-                self.transport.write(PLAIN)
+            self.transport.write(PLAIN)
             return
         tokens = _number(request, self.body_at, b'"max_tokens"') or _number(
             request, self.body_at, b'"max_completion_tokens"'
@@ -183,16 +173,12 @@ class Connection(asyncio.Protocol):
             self._flood()
             return
         self.chunks_left = tokens
-        self.cut_after = self.engine.chance.randrange(tokens) if faulty else -1
         self.batch = self.engine.emptiest_batch()
         self.batch.add(self)
 
     def emit(self) -> None:
         """One step: the next content chunk, and after the last one the ending. A connection that is full misses its turn."""
         if not self.writable:
-            return
-        if self.chunks_left == self.cut_after:
-            self._reset()
             return
         self.chunks_left -= 1
         stamp = b"%020d" % time.monotonic_ns()
@@ -215,12 +201,6 @@ class Connection(asyncio.Protocol):
         if self.batch is not None:
             self.batch.discard(self)
             self.batch = None
-
-    def _reset(self) -> None:
-        self._leave_batch()
-        raw: socket.socket = self.transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
 
 
 def _value(request: bytes, body_at: int, key: bytes) -> bytes:
@@ -261,11 +241,8 @@ def main() -> None:
     parser.add_argument(
         "--groups", type=int, default=16, help="batches whose steps are spread over the step time"
     )
-    parser.add_argument(
-        "--fault-share", type=float, default=0.0, help="share of calls the engine resets or cuts"
-    )
     arguments = parser.parse_args()
-    uvloop.run(serve(arguments.port, Engine(arguments.step_ms, arguments.groups, arguments.fault_share)))
+    uvloop.run(serve(arguments.port, Engine(arguments.step_ms, arguments.groups)))
 
 
 if __name__ == "__main__":

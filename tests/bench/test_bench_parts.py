@@ -18,7 +18,6 @@ from tests.bench.chat_bodies import FLOOD_TOKENS, PLAIN_BODY_BYTES, chat_body, c
 from tests.bench.exchange import Exchange, Tally
 from tests.bench.figures import Figure
 from tests.bench.load_generator import Job, Load
-from tests.bench.measure_soak import gauge
 from tests.bench.mock_engine import Connection, Engine
 from tests.bench.process_tree import (
     core_ticks,
@@ -88,13 +87,6 @@ def test_streams_differ_in_length_around_their_mean() -> None:
     assert all(body["stream"] for body in bodies)
 
 
-def test_a_gauge_is_summed_over_its_labels() -> None:
-    page = '# HELP pool x\npool{b="1",state="busy"} 2\npool{b="2",state="busy"} 3.0\npool{b="1",state="idle"} 9\npools 4\n'
-    assert gauge(page, "pool", 'state="busy"') == 5.0
-    assert gauge(page, "pools") == 4.0
-    assert gauge(page, "absent") is None
-
-
 def test_the_process_tree_accounts_for_this_process() -> None:
     own = os.getpid()
     assert own in process_tree(own)
@@ -112,7 +104,7 @@ def test_the_process_tree_accounts_for_this_process() -> None:
 @contextlib.asynccontextmanager
 async def _engine() -> AsyncIterator[tuple[Engine, int]]:
     """A mock engine in this loop and its port; leaving waits until every client is gone."""
-    engine = Engine(step_ms=1, groups=2, fault_share=0.0)
+    engine = Engine(step_ms=1, groups=2)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(engine), "127.0.0.1", 0)
     engine.start()
     async with server:

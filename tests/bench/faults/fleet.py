@@ -70,7 +70,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_running(home: Path, changes: Sequence[Change]) -> Iterator[Fleet]:
-    engines = [Engine(POOL, port) for port in _free_ports(ENGINES)]
+    engines = [Engine(POOL, port) for port in free_ports(ENGINES)]
     file = home / "fleet.json"
     file.write_text(json.dumps([asdict(change) for change in changes]))
     argv = [sys.executable, "-m", "tests.bench.faults.fleet", str(file)]
@@ -79,7 +79,7 @@ def fleet_running(home: Path, changes: Sequence[Change]) -> Iterator[Fleet]:
         yield Fleet(engines, pid, file)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     found: list[int] = []
     for port in sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

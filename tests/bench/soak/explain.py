@@ -1,0 +1,48 @@
+"""Which answers of 500 and above, and which answers broken off, were to be expected.
+
+| what the gateway says | expected |
+|---|---|
+| reasons in `SHORTAGES` | always: the refusal names what is short |
+| `no_backend` | while an engine is broken, or `RECOVERY_SECONDS` after |
+| `session_store_unavailable` | while Redis is away, or `RECOVERY_SECONDS` after |
+| another reason of an engine, its own 5xx, or an answer cut | while that very engine is broken |
+| `internal_error`, `shutting_down` | never |
+
+Reloads, clock steps and Redis explain nothing about engines.
+"""
+
+from __future__ import annotations
+
+from policies.terms import Refusal
+from tests.bench.soak.trouble import Kind, Spans
+
+RECOVERY_SECONDS = 15.0
+"""The longest pause of a circuit in `configuration`, a canary that fails, and the pause after it."""
+SLACK_SECONDS = 1.0
+"""Between an engine that is well again and what was under way in it."""
+
+SHORTAGES = frozenset(
+    {
+        Refusal.QUEUE_FULL,
+        Refusal.QUEUE_TIMEOUT,
+        Refusal.DEADLINE,
+        Refusal.OVERLOADED,
+        Refusal.STANDING_QUEUE,
+        Refusal.LANE_REFUSED,
+        Refusal.COLD_PATH_CLOSED,
+    }
+)
+_NEVER = frozenset({Refusal.INTERNAL, Refusal.SHUTTING_DOWN})
+
+
+def is_explained(reason: Refusal | None, backend: str, began: float, ended: float, spans: Spans) -> bool:
+    """`reason` is None where the engine itself answered so."""
+    if reason in SHORTAGES:
+        return True
+    if reason in _NEVER:
+        return False
+    if reason is Refusal.NO_BACKEND:
+        return spans.were(Kind.ENGINE, began - RECOVERY_SECONDS, ended)
+    if reason is Refusal.SESSION_STORE_UNAVAILABLE:
+        return spans.were(Kind.REDIS, began - RECOVERY_SECONDS, ended)
+    return bool(backend) and spans.were(Kind.ENGINE, began - SLACK_SECONDS, ended, backend)

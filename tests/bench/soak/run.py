@@ -1,0 +1,130 @@
+"""One soak on a stage: quiet, then load and trouble, then quiet again, and what is different."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from tests.bench.soak.ledger import Ledger
+from tests.bench.soak.mischief import Mischief
+from tests.bench.soak.page import counters
+from tests.bench.soak.requests import Requests
+from tests.bench.soak.stage import Stage
+from tests.bench.soak.traffic import traffic
+from tests.bench.soak.trouble import Spans
+
+WARM_UP_SECONDS = 25.0
+QUIET_SECONDS = 12.0
+"""Longer than idle connections live on either side, and than a circuit stays open."""
+SETTLE_SECONDS = 60.0
+"""Afterwards levels get so long to come back."""
+REPORT_SECONDS = 15.0
+MEMORY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    seconds: float
+    ledger: Ledger
+    spans: Spans
+    counters: Mapping[str, int]
+    reloads: Mapping[str, int]
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    memory_mb: list[float]
+    """Before, every `MEMORY_SECONDS`, and after."""
+    tracebacks: int
+
+
+async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str], None]) -> Found:
+    loop = asyncio.get_running_loop()
+    chance = Random(seed)
+    spans = Spans()
+    ledger = Ledger(spans)
+    requests = Requests(stage.port, chance)
+    mischief = Mischief(stage, spans, chance)
+    async with _lines_read(stage, ledger):
+        await _phase(WARM_UP_SECONDS, lambda over: traffic(stage.port, ledger, chance, requests, over))
+        await asyncio.sleep(QUIET_SECONDS)
+        before = await asyncio.to_thread(stage.levels)
+        memory = [stage.resident_mb()]
+        progress(f"before: {shown(before)}, {memory[0]:.1f} MB")
+        began = loop.time()
+
+        async def both(over: asyncio.Event) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(traffic(stage.port, ledger, chance, requests, over))
+                group.create_task(mischief.go_on_until(over))
+                group.create_task(_watch(stage, ledger, memory, over, progress))
+
+        await _phase(seconds, both)
+        after = await _settled(stage, before)
+        await asyncio.sleep(1.0)  # the log's last batch
+        taken = loop.time() - began
+        memory.append(stage.resident_mb())
+        progress(f"after:  {shown(after)}, {memory[-1]:.1f} MB")
+        found_counters = counters(await asyncio.to_thread(stage.page))
+    tracebacks = stage.errors.read_text(errors="replace").count("Traceback (most recent call last)")
+    return Found(taken, ledger, spans, found_counters, mischief.reloads, before, after, memory, tracebacks)
+
+
+def shown(levels: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.0f}" for name, value in levels.items())
+
+
+async def _phase(seconds: float, run: Callable[[asyncio.Event], object]) -> None:
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, over.set)
+    await run(over)  # type: ignore[misc]
+
+
+async def _watch(
+    stage: Stage, ledger: Ledger, memory: list[float], over: asyncio.Event, progress: Callable[[str], None]
+) -> None:
+    rounds = 0
+    while not over.is_set():
+        try:
+            async with asyncio.timeout(MEMORY_SECONDS):
+                await over.wait()
+        except TimeoutError:
+            memory.append(stage.resident_mb())
+            rounds += 1
+            if rounds % (REPORT_SECONDS // MEMORY_SECONDS) == 0:
+                progress(
+                    f"{ledger.kinds.total():,} calls, {ledger.lines:,} lines, {memory[-1]:.1f} MB, "
+                    f"{ledger.unexplained.count} unexplained, {ledger.disagreeing.count} that disagree"
+                )
+
+
+async def _settled(stage: Stage, wanted: Mapping[str, float]) -> dict[str, float]:
+    """The levels, once none is above those wanted or time is up."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLE_SECONDS
+    while True:
+        found = await asyncio.to_thread(stage.levels)
+        if all(found[name] <= value for name, value in wanted.items()) or loop.time() > deadline:
+            return found
+        await asyncio.sleep(0.5)
+
+
+@asynccontextmanager
+async def _lines_read(stage: Stage, ledger: Ledger) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stage.gateway.stdout)
+
+    async def read() -> None:
+        while line := await reader.readline():
+            ledger.gateway_wrote(line, loop.time())
+
+    task = asyncio.create_task(read())
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        pipe.close()

@@ -1,0 +1,102 @@
+"""What a soak found, as figures with their bars: nothing lost, nothing told twice, nothing unexplained, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.record import Outcome
+from tests.bench.figures import Figure
+from tests.bench.soak.ledger import End, Fault
+from tests.bench.soak.run import Found
+
+GROWN_MB = 16.0
+"""Of memory, from the quiet after the warm-up to the quiet at the end: what the allocator keeps; one object for each call would be more within an hour."""
+
+
+def figures(found: Found) -> list[Figure]:
+    return [*_balance(found), *_errors(found), *_left_behind(found), *_counted(found)]
+
+
+def _balance(found: Found) -> Iterable[Figure]:
+    ledger, counters = found.ledger, found.counters
+    outcomes = ledger.outcomes
+    total = f"{ledger.kinds.total():,} sent, {ledger.ends[End.LEFT]:,} of them not waited for"
+    yield _none("calls waited for that the gateway does not tell of", len(ledger.without_line), total)
+    yield _none(
+        "endings told of that no client knows", len(ledger.without_client), f"{ledger.lines:,} told of"
+    )
+    yield _fault("endings on which client and gateway do not agree", ledger.disagreeing)
+    ended = {
+        "requests in": (counters["requests"], ledger.lines),
+        "refused": (counters["refusals"], ledger.reasons.total()),
+        "aborted": (counters["aborts"], outcomes[Outcome.ABORTED]),
+        "cut": (counters["cut"], outcomes[Outcome.CUT]),
+    }
+    for name, (on_page, in_log) in ended.items():
+        yield _none(
+            f"{name}: page against log",
+            abs(on_page - in_log),
+            f"{on_page:,} on the page, {in_log:,} in the log",
+        )
+    shares = ", ".join(f"{outcome} {outcomes[outcome]:,}" for outcome in Outcome)
+    yield _none("requests in, less every ending", abs(counters["requests"] - outcomes.total()), shares)
+    yield _none("log lines dropped", ledger.log_lines_dropped, "")
+
+
+def _errors(found: Found) -> Iterable[Figure]:
+    ledger = found.ledger
+    yield _none("clients that hung", ledger.ends[End.HUNG], "")
+    yield _none("connections that went away without a word", ledger.ends[End.LOST], "")
+    yield _fault("5xx and cut answers that nothing explains", ledger.unexplained)
+    yield _none("exceptions in the gateway's log", found.tracebacks, "")
+    for name, counter in (("good", "reloads"), ("bad", "bad reloads")):
+        asked = sum(count for file, count in found.reloads.items() if (file == "bad") is (name == "bad"))
+        yield _none(
+            f"reloads of a {name} file: asked against counted",
+            abs(asked - found.counters[counter]),
+            f"{asked}",
+        )
+
+
+def _left_behind(found: Found) -> Iterable[Figure]:
+    for name, before in found.before.items():
+        after = found.after[name]
+        yield _none(f"{name} leaked", max(0.0, after - before), f"{before:.0f} before, {after:.0f} after")
+    memory = found.memory_mb
+    yield Figure(
+        topic="Soak",
+        name="memory grown",
+        value=memory[-1] - memory[0],
+        unit="MB",
+        bar=GROWN_MB,
+        detail=f"{memory[0]:.1f} MB before, {max(memory):.1f} MB at most, {memory[-1]:.1f} MB after",
+        rounds=tuple(memory),
+    )
+
+
+def _counted(found: Found) -> Iterable[Figure]:
+    ledger = found.ledger
+    told = ", ".join(f"{name} {count:,}" for name, count in ledger.errors.most_common())
+    yield _count("explained 5xx and cut answers", ledger.errors.total(), told)
+    statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(ledger.statuses.items()))
+    yield _count("calls", ledger.kinds.total(), f"in {found.seconds:.0f} s; {statuses}")
+    counts = found.spans.counts
+    yield _count(
+        "troubles",
+        sum(counts.values()),
+        ", ".join(f"{name} {count}" for name, count in counts.items() if count),
+    )
+    if missing := [name for name, count in counts.items() if not count]:
+        yield _count("kinds of trouble that did not come", len(missing), ", ".join(missing))
+
+
+def _none(name: str, value: float, detail: str) -> Figure:
+    return Figure(topic="Soak", name=name, value=value, unit="", bar=0.0, detail=detail)
+
+
+def _fault(name: str, fault: Fault) -> Figure:
+    return _none(name, fault.count, "; ".join(fault.examples))
+
+
+def _count(name: str, value: float, detail: str) -> Figure:
+    return Figure(topic="Soak", name=name, value=value, unit="", detail=detail)
