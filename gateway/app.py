@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
+from gateway.admin import Gate, is_admin
 from gateway.alert_forms import summary
 from gateway.alert_metrics import AlertsNow
 from gateway.alerts import Alerts
@@ -28,7 +29,7 @@ from gateway.heartbeat import Heartbeat
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.models import Card, ModelCatalogue
 from gateway.monitoring_metrics import Monitoring
-from gateway.pages import is_own, own_pages
+from gateway.pages import is_own, own_pages, refusal_page
 from gateway.probes import Probes
 from gateway.proxy import Proxy, Snapshot
 from gateway.realtime import Realtime
@@ -53,6 +54,7 @@ from routing.router import Router
 
 _logger = logging.getLogger("headrace")
 App = Callable[[Any, Receive, Send], Awaitable[None]]
+_OF_BOTH_LISTENERS = ("/healthz", "/readyz")
 
 
 class Gateway:
@@ -112,6 +114,7 @@ class Gateway:
             ]
         )
         self._pages = own_pages(self)
+        self._gate = Gate(settings)
         self._write_log = write_log
         self._log: RequestLog | None = None
         self._entry: App = self._dispatch
@@ -145,6 +148,7 @@ class Gateway:
         self.upstream.configure(backends, settings.upstream, settings.timeouts)
         self.sessions.configure(settings.sessions)
         self.settings = settings
+        self._gate = Gate(settings)
         self.router.configure(backend_plans(settings), core_rules(settings), pool_plans(settings))
         self._catalogue.keep_only({id for id, _ in backends})
         self._canaries.configure([backend for _, backend in backends], settings.breaker)
@@ -196,9 +200,30 @@ class Gateway:
         # Not coroutines of their own: each would cost every request another frame.
         if scope["type"] == "websocket":
             return self.realtime(scope, receive, send)
-        if is_own(scope["path"]):
-            return self._pages(scope, receive, send)
+        path = scope["path"]
+        if is_own(path):
+            if not is_admin(path):
+                return self._pages(scope, receive, send)
+            if self.settings.admin.port is None:
+                return self._guarded(scope, receive, send)
         return self.proxy(scope, receive, send)
+
+    def admin(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        """The ASGI application of `admin.port`: those pages, and whether this process lives and can serve."""
+        path = scope["path"]
+        if is_admin(path):
+            return self._guarded(scope, receive, send)
+        if path in _OF_BOTH_LISTENERS:
+            return self._pages(scope, receive, send)
+        unknown = Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {path[:200]!r} of this listener")
+        return refusal_page(unknown)(scope, receive, send)
+
+    def _guarded(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        refused = self._gate.refusal(scope["method"], scope["headers"])
+        if refused is None:
+            return self._pages(scope, receive, send)
+        self.telemetry.refused(refused.reason)
+        return refusal_page(refused)(scope, receive, send)
 
     def _snapshot(self, settings: Settings, tagging: Tagging) -> Snapshot:
         return Snapshot(
@@ -227,7 +252,8 @@ def idle_router(settings: Settings) -> Router:
 
 
 def _with_cors(app: App, origins: tuple[str, ...]) -> App:
-    return CORSMiddleware(
+    """For all but the pages of `gateway.admin`, which are no business of a client's."""
+    shared = CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=["*"],
@@ -240,3 +266,9 @@ def _with_cors(app: App, origins: tuple[str, ...]) -> App:
             "retry-after",
         ],
     )
+
+    def entry(scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        is_apart = scope["type"] == "http" and is_admin(scope["path"])
+        return app(scope, receive, send) if is_apart else shared(scope, receive, send)
+
+    return entry

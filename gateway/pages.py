@@ -12,6 +12,8 @@
 | `/admin/affinity` | JSON: the affinity table, its guesses and its most used prefixes, as hashes |
 | `/admin/rules` | JSON: degradation rules, their state and effects; a POST to `/admin/rules/{name}` forces one (`gateway.rules_page`) |
 | `/admin/state` | JSON snapshot of the fleet, its windows, circuits and pools, the lanes and the flows with the most waiting |
+
+`/metrics` and `/admin/...` may be on a listener of their own or need a key (`gateway.admin`); nothing here knows of that.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.admin import ADMIN, METRICS
 from gateway.affinity_page import affinity_state
 from gateway.breaker_page import breaker_state
 from gateway.decision_metrics import lent
@@ -48,11 +51,8 @@ OWN_PATHS = frozenset(
         "/health",
         "/ping",
         "/load",
-        "/metrics",
+        METRICS,
         "/v1/models",
-        "/admin/affinity",
-        "/admin/state",
-        RULES,
     }
 )
 
@@ -78,7 +78,7 @@ class Served(Protocol):
 
 
 def is_own(path: str) -> bool:
-    return path in OWN_PATHS or path.startswith(("/v1/models/", PREFIX, RULES + "/"))
+    return path in OWN_PATHS or path.startswith(("/v1/models/", PREFIX, ADMIN))
 
 
 def own_pages(gateway: Served) -> Starlette:
@@ -107,16 +107,16 @@ def own_pages(gateway: Served) -> Starlette:
     async def models(request: Request) -> Response:
         cards = gateway.model_cards()
         if cards is None:
-            return _refusal(refused(Refusal.NO_BACKEND, ""))
+            return refusal_page(refused(Refusal.NO_BACKEND, ""))
         return _json({"object": "list", "data": cards})
 
     async def model(request: Request) -> Response:
         cards = gateway.model_cards()
         if cards is None:
-            return _refusal(refused(Refusal.NO_BACKEND, ""))
+            return refusal_page(refused(Refusal.NO_BACKEND, ""))
         wanted = request.path_params["model"]
         card = next((card for card in cards if card["id"] == wanted), None)
-        return _json(card) if card is not None else _refusal(refused(Refusal.UNKNOWN_MODEL, wanted))
+        return _json(card) if card is not None else refusal_page(refused(Refusal.UNKNOWN_MODEL, wanted))
 
     async def state(request: Request) -> Response:
         backends = [
@@ -174,21 +174,21 @@ def own_pages(gateway: Served) -> Starlette:
         allowed = METHODS if request.url.path.startswith(PREFIX) else "GET is"
         if request.url.path.startswith(RULES + "/"):
             allowed = "POST is"
-        return _refusal(
+        return refusal_page(
             Refused(Refusal.METHOD_NOT_ALLOWED, f"{request.method} is not allowed here; {allowed}")
         )
 
     async def unknown(request: Request, error: Exception) -> Response:
-        return _refusal(Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {request.url.path[:200]!r}"))
+        return refusal_page(Refused(Refusal.UNKNOWN_PATH, f"Nothing is served at {request.url.path[:200]!r}"))
 
-    return Starlette(
+    pages = Starlette(
         routes=[
             Route("/healthz", alive),
             Route("/readyz", ready),
             Route("/health", health),
             Route("/ping", health, methods=["GET", "POST"]),
             Route("/load", load),
-            Route("/metrics", metrics),
+            Route(METRICS, metrics),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", model),
             *session_routes(lambda: gateway.snapshot),
@@ -198,12 +198,14 @@ def own_pages(gateway: Served) -> Starlette:
         ],
         exception_handlers={404: unknown, 405: wrong_method},
     )
+    pages.router.redirect_slashes = False  # the Location would be of whatever Host the client names
+    return pages
 
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json")
 
 
-def _refusal(refused: Refused) -> Response:
+def refusal_page(refused: Refused) -> Response:
     status, headers, body = refusal_answer(refused)
     return Response(body, status, {name.decode(): value.decode() for name, value in headers})

@@ -7,8 +7,8 @@
                then streams get an error event and the rest a 503
     again      ends at once
 
-SIGINT is SIGTERM. Host and port are read at the start only; everything else follows a reload, the client side's limits for connections
-that open after it.
+SIGINT is SIGTERM. `host` and `port` of `server` and `admin` are read at the start only; everything else follows a reload, the client side's limits
+for connections that open after it. The listener of `admin`, if there is one, stays until nothing runs any more.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import uvloop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from gateway.app import Gateway
+from gateway.admin import warning
+from gateway.app import App, Gateway
 from gateway.classifier_file import UnusableModel
 from gateway.configuration import ConfigurationError
 from gateway.front import FrontProtocol
@@ -58,9 +61,12 @@ class Server:
         self._reloading: asyncio.Task[None] | None = None
         self._reload_again = False
         self._listener: asyncio.Server | None = None
+        self._admin_listener: asyncio.Server | None = None
         self._config: Config | None = None
         self.gateway = Gateway(settings, write_log)
         self.port = 0
+        self.admin_port: int | None = None
+        """Where there is a listener for it."""
 
     @property
     def connections(self) -> int:
@@ -68,7 +74,7 @@ class Server:
         return len(self._state.connections)
 
     async def serve(self) -> None:
-        """Until a signal ends it. `OSError` where the address cannot be listened on."""
+        """Until a signal ends it. `OSError` where an address cannot be listened on, which is its `filename`."""
         try:
             await self.listen()
         except OSError:
@@ -78,10 +84,14 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
-        server = self._settings.server
-        host = f"[{server.host}]" if ":" in server.host else server.host
+        settings = self._settings
         backends = sum(len(pool.backends) for pool in self._settings.pools)
-        _logger.info("listening on http://%s:%d, %d backend(s)", host, self.port, backends)
+        _logger.info(
+            "listening on http://%s, %d backend(s)", _address(settings.server.host, self.port), backends
+        )
+        if self.admin_port is not None:
+            _logger.info("/metrics and /admin on http://%s", _address(settings.admin.host, self.admin_port))
+        self._warn(settings)
         # What was made until now stays; the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
@@ -91,23 +101,26 @@ class Server:
 
     async def listen(self) -> None:
         """Take connections from now on, on `port`."""
-        loop = asyncio.get_running_loop()
-        server = self._settings.server
-        config = Config(
+        server, admin = self._settings.server, self._settings.admin
+        config = self._config = _config(
             self.gateway,
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
             ws=WebSocketFront,
             ws_max_size=_max_message_bytes(self._settings),
             ws_per_message_deflate=False,
         )
-        config.load()
-        self._config = config
+        self._listener, self.port = await self._listen(config, server.host, server.port)
+        if admin.port is None:
+            return
+        try:
+            own = _config(self.gateway.admin, ws="none")
+            self._admin_listener, self.admin_port = await self._listen(own, admin.host, admin.port)
+        except OSError:
+            self._listener.close()
+            raise
+
+    async def _listen(self, config: Config, host: str, port: int) -> tuple[asyncio.Server, int]:
+        """A listener and its port."""
+        loop = asyncio.get_running_loop()
 
         def front() -> FrontProtocol:
             gateway = self.gateway
@@ -120,8 +133,11 @@ class Server:
                 gateway.telemetry.refused,
             )
 
-        self._listener = await loop.create_server(front, server.host, server.port, backlog=_BACKLOG)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        try:
+            listener = await loop.create_server(front, host, port, backlog=_BACKLOG)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), _address(host, port)) from error
+        return listener, listener.sockets[0].getsockname()[1]
 
     def stop(self) -> None:
         """What a signal does: at first begin to drain, at last end at once."""
@@ -151,6 +167,8 @@ class Server:
             _logger.warning("ending %d request(s) that did not finish", gateway.requests_in_flight)
             gateway.interrupt_all()
             await self._wait_for_requests(_CLOSE_SECONDS)
+        if self._admin_listener is not None:
+            self._admin_listener.close()
         for connection in list(self._state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
@@ -207,7 +225,8 @@ class Server:
 
     async def _reload_once(self, reload: Load) -> None:
         try:
-            settings = await asyncio.to_thread(reload)
+            read = await asyncio.to_thread(reload)
+            settings = _where(self._settings, read)
             self.gateway.configure(settings)
             if self._config is not None:
                 self._config.ws_max_size = _max_message_bytes(settings)  # of sockets that open from now on
@@ -221,9 +240,40 @@ class Server:
             return
         self.gateway.telemetry.reloaded(ok=True)
         _logger.info("the configuration was reloaded")
-        old = self._settings.server
-        if (settings.server.host, settings.server.port) != (old.host, old.port):
-            _logger.warning("server.host and server.port take effect at the next start")
+        if settings != read:
+            _logger.warning("host and port of server and admin take effect at the next start")
+        self._warn(settings)
+
+    def _warn(self, settings: Settings) -> None:
+        problem = warning(settings)
+        if problem is not None:
+            _logger.warning("%s", problem)
+
+
+def _where(now: Settings, then: Settings) -> Settings:
+    """`then`, but served where `now` is: what is safe to show depends on where it really is shown."""
+    server = replace(then.server, host=now.server.host, port=now.server.port)
+    return replace(then, server=server, admin=replace(then.admin, host=now.admin.host, port=now.admin.port))
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _config(app: App, **of_websockets: Any) -> Config:
+    config = Config(
+        app,
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        **of_websockets,
+    )
+    config.load()
+    return config
 
 
 def _max_message_bytes(settings: Settings) -> int:
@@ -246,8 +296,7 @@ def run(settings: Settings, reload: Load | None) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(main())
     except OSError as error:
-        server = settings.server
-        sys.stderr.write(f"cannot listen on {server.host}:{server.port}: {error.strerror or error}\n")
+        sys.stderr.write(f"cannot listen on {error.filename}: {error.strerror}\n")
         return 1
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gateway.admin_settings import AdminSettings
 from gateway.alert_settings import AlertSettings
 from gateway.bounded import bounded
 from gateway.breaker_settings import BreakerSettings
@@ -367,6 +368,7 @@ class Settings:
 
     pools: tuple[PoolSettings, ...]
     server: ServerSettings = field(default_factory=ServerSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
     timeouts: TimeoutSettings = field(default_factory=TimeoutSettings)
     upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
     probes: ProbeSettings = field(default_factory=ProbeSettings)

@@ -64,7 +64,7 @@ class Tenants:
         """The tenant of a request with these headers (lower-case names); `Refused` with a 401 where there is none for it."""
         if not self._by_name:
             return self.anonymous
-        key = _key_in([pair for pair in headers if pair[0] in KEY_HEADERS])
+        key = key_in([pair for pair in headers if pair[0] in KEY_HEADERS])
         if not key:
             if self._allows_anonymous:
                 return self.anonymous
@@ -110,7 +110,7 @@ def _tenant(settings: TenantSettings) -> Tenant:
     )
 
 
-def _key_in(pairs: list[tuple[bytes, bytes]]) -> bytes:
+def key_in(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """The key in headers of `KEY_HEADERS`; empty where there is none. A scheme other than Bearer is none of this gateway's."""
     keys: dict[bytes, bytes] = {}
     for name, value in pairs:

@@ -1,6 +1,7 @@
 """`headrace check FILE`: says whether a configuration can be used, and what would run.
 
-Faults go to standard error, one a line, with exit code 2; otherwise a summary goes to standard output, with exit code 0.
+Faults go to standard error, one a line, with exit code 2; otherwise a summary goes to standard output, with exit code 0, and to standard error
+a warning where /metrics and /admin are open to other hosts.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from gateway.admin import warning
 from gateway.configuration import ConfigurationError, backend_name, load
 from gateway.sessions.redis_url import RedisAddress
 from gateway.settings import Settings, WindowSettings
@@ -21,6 +23,9 @@ def check_command(path: str, environment: Mapping[str, str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write(summary(settings))
+    problem = warning(settings)
+    if problem is not None:
+        sys.stderr.write(f"warning: {problem}\n")
     return 0
 
 
@@ -29,6 +34,7 @@ def summary(settings: Settings) -> str:
     server = settings.server
     host = f"[{server.host}]" if ":" in server.host else server.host
     lines = ["valid", f"listens on {host}:{server.port or '(any free port)'}"]
+    lines.append(_admin(settings))
     for pool in settings.pools:
         window = f"{_window(pool.window)} per backend" if pool.window else "no window"
         lines.append(f"pool {pool.name}: role {pool.role}, {window}, {len(pool.backends)} backend(s)")
@@ -51,6 +57,15 @@ def summary(settings: Settings) -> str:
     lines.append(f"sessions {where}, history {sessions.history.replace('_', ' ')}")
     lines.append(f"{len(settings.aliases)} alias(es)")
     return "\n".join(lines) + "\n"
+
+
+def _admin(settings: Settings) -> str:
+    admin = settings.admin
+    host = f"[{admin.host}]" if ":" in admin.host else admin.host
+    where = (
+        "where clients are served" if admin.port is None else f"on {host}:{admin.port or '(any free port)'}"
+    )
+    return f"/metrics and /admin {where}, {f'with one of {len(admin.key_sha256)} key(s)' if admin.key_sha256 else 'without a key'}"
 
 
 def _window(window: WindowSettings) -> str:

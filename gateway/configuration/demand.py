@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from gateway.admin_settings import AdminSettings
 from gateway.classifier_file import UnusableModel, read_model
 from gateway.configuration.reading import Faults, Reading
 from gateway.settings import (
@@ -74,12 +75,15 @@ def _repeated_names(
 def _repeated_keys(readings: Sequence[Reading]) -> Faults:
     first: dict[str, str] = {}
     for reading in readings:
-        if reading.record is not TenantSettings:
+        if reading.record not in (TenantSettings, AdminSettings):
             continue
         for index, digest in enumerate(reading.values.get("key_sha256", ())):
             place = f"{reading.at('key_sha256')}[{index}]"
             if digest.lower() in first:
-                yield place, f"is the same as {first[digest.lower()]}; a key belongs to one tenant"
+                yield (
+                    place,
+                    f"is the same as {first[digest.lower()]}; a key belongs to one tenant, or to `admin`",
+                )
             first.setdefault(digest.lower(), place)
 
 

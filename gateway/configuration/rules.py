@@ -1,6 +1,6 @@
 """What values have to satisfy beyond their type: ranges here, the rest by subject.
 
-`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`, `breaker_rules`,
+`spelling` (one text at a time), `fleet` (pools, backends, aliases), `demand` (business types, their classifier, tenants, lengths), `session_rules`, `breaker_rules`, `admin_rules`,
 `degradation_faults`. All work on readings, one
 per record, so that a file with a fault in one place still has all its other faults named, and so that the same rules hold for
 records that did not come from a file.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from gateway.configuration.admin_rules import admin_faults
 from gateway.configuration.breaker_rules import breaker_faults
 from gateway.configuration.degradation_faults import degradation_faults
 from gateway.configuration.demand import demand_faults
@@ -49,6 +50,7 @@ def broken_rules(readings: Sequence[Reading]) -> Faults:
     yield from session_faults(readings)
     yield from degradation_faults(readings)
     yield from breaker_faults(readings)
+    yield from admin_faults(readings)
 
 
 def _ranges(reading: Reading) -> Faults:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.admin_settings import AdminSettings
 from gateway.alert_settings import AlertReceiverSettings
 from gateway.configuration.patterns import pattern_fault
 from gateway.configuration.reading import Faults, Reading
@@ -108,6 +109,8 @@ def _path_fault(path: str) -> str | None:
 
 _SPELLING: Mapping[tuple[type[Any], str], Callable[[str], str | None]] = {
     (ServerSettings, "host"): host_fault,
+    (AdminSettings, "host"): host_fault,
+    (AdminSettings, "key_sha256"): _sha256_fault,
     (ServerSettings, "cors_origins"): _origin_fault,
     (PoolSettings, "name"): name_fault,
     (BackendSettings, "url"): url_fault,

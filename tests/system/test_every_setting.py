@@ -22,7 +22,18 @@ CLASSIFIER = "gateway/test_classifier_settings.py"
 HISTORY = "gateway/sessions/test_history.py"
 SESSION_SETTINGS = "gateway/sessions/test_session_settings.py"
 
+ADMIN = "system/test_admin.py"
+
 HELD_BY = {
+    "AdminSettings.host": (
+        ADMIN,
+        "test_a_listener_of_their_own_serves_these_pages_and_the_clients_one_does_not",
+    ),
+    "AdminSettings.port": (
+        ADMIN,
+        "test_a_listener_of_their_own_serves_these_pages_and_the_clients_one_does_not",
+    ),
+    "AdminSettings.key_sha256": (ADMIN, "test_with_a_key_every_one_of_these_pages_needs_it"),
     "SessionSettings.redis_url": (SESSION_SETTINGS, "test_redis_url_is_where_sessions_are_kept"),
     "SessionSettings.redis_ca_file": (
         SESSION_SETTINGS,
