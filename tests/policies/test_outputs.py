@@ -182,7 +182,8 @@ def test_of_a_bin_that_is_being_passed_what_is_left_of_it_counts(
 
 def test_it_is_the_shares_of_the_weights_that_count_and_not_their_size() -> None:
     usual = evenly(1, 4, 4, 7, 7, 100)
-    light = Histogram(*([one * 0.01 for one in each] for each in usual[:2]), 0.01)  # type: ignore[arg-type]
+    weights, sums = (tuple(one * 0.01 for one in each) for each in usual[:2])
+    light = Histogram(weights, sums, 0.01)
     assert light.samples == pytest.approx(usual.samples)
     for max_tokens in (None, 5, 50):
         assert mean(light, max_tokens, STEADY) == pytest.approx(mean(usual, max_tokens, STEADY))

@@ -369,7 +369,7 @@ def test_before_a_queue_was_seen_each_interval_is_learnt_and_the_first_queue_is_
 
 def test_nothing_in_flight_counts_as_one() -> None:
     window = evaluated(0.105, in_flight=0)
-    assert window.control.line.levels[0] == Level(1.0, pytest.approx(0.105), 1.0)
+    assert window.control.line.levels[0] == pytest.approx(Level(1.0, 0.105, 1.0))
 
 
 def test_a_sample_counts_as_four_times_the_slowest_that_the_line_knows_at_most() -> None:
