@@ -86,7 +86,7 @@ class IdleOrder(Generic[Member]):
             member = top[2]
             if valid.get(member) is not top:
                 heappop(heap)
-            elif exclude and member in exclude:
+            elif member in exclude:
                 passed.append(heappop(heap))
             else:
                 found = member

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# For `make mutate`: a mutant that is found need not be found in its smallest form, and each run finds the same ones.
+# For `make coverage` and `make mutate`: each run draws the same examples, and what is found need not be found in its smallest form.
 settings.register_profile(
-    "mutants",
+    "repeatable",
     parent=settings.get_profile("headrace"),
     derandomize=True,
     database=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.dialects import LOAD_NAMES, Dialect, EngineFlags, EngineReport, engine_priority
+from policies.dialects import LOAD_NAMES, Dialect, EngineFlags, EngineReport, amended, engine_priority
 from policies.terms import Lane
 
 LANES = list(Lane)
@@ -53,3 +53,11 @@ def test_each_engine_has_names_for_what_a_report_needs_and_a_report_tells_nothin
         )
         assert names.token_capacity or names.capacity_labels
     assert set(EngineReport()) == {None}
+
+
+def test_what_is_told_later_is_added_to_what_was_told_before() -> None:
+    told = EngineReport(waiting=3, kv_usage=0.5)
+    assert amended(None, told) is told
+    assert amended(told, EngineReport(waiting=0, running=2)) == EngineReport(
+        waiting=0, running=2, kv_usage=0.5
+    )

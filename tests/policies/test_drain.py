@@ -144,3 +144,8 @@ def test_who_is_refused_comes_back_when_the_queue_is_short_enough_give_or_take_a
 
 def test_even_the_shortest_advice_is_spread() -> None:
     assert {retry_after_seconds(0.0, 1.0, draw / 10) for draw in range(10)} == {1, 2}
+
+
+def test_nobody_is_sent_away_for_more_than_a_minute_and_a_fifth() -> None:
+    assert retry_after_seconds(1e6, 0.0, 0.0) == 48
+    assert retry_after_seconds(1e6, 0.0, 0.999) == 72

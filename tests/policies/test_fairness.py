@@ -108,3 +108,8 @@ def test_others_get_their_share_and_what_the_node_is_ahead() -> None:
     assert served_meanwhile(100.0, 2.0, 0.0, 1e9, 6.0) == 300.0
     assert served_meanwhile(100.0, 2.0, 10.0, 1e9, 6.0) == 360.0
     assert served_meanwhile(100.0, 2.0, -10.0, 1e9, 6.0) == 300.0
+
+
+def test_a_small_debt_and_a_short_pause_count_too() -> None:
+    assert rested(100.5, 100.0, 0.0, 9e9, 1.0, RULES) == 100.5
+    assert rested(100.5, 100.0, 0.5, 9e9, 1.0, RULES) == pytest.approx(100 + 0.5 / 2 ** (0.5 / 60))

@@ -257,3 +257,27 @@ def test_however_often_an_absurd_count_is_reported_a_price_ends_at_its_bound(
 def test_characters_are_all_text_and_what_token_ids_stand_for() -> None:
     size = TextSize(1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100, 100.0, 10)
     assert size.chars == 127 + 10 * TOKEN_CHARS
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        TextSize(letters=400.0),
+        TextSize(letters=400.0, messages=3),
+        TextSize(letters=400.0, tools=2),
+        TextSize(letters=400.0, images=1, small_images=2),
+        TextSize(marks=40.0, lines=10.0, spaces=50.0, audio_bytes=1e5),
+    ],
+)
+def test_an_estimate_that_was_right_changes_no_price(size: TextSize) -> None:
+    tokens = estimate_tokens(size, UNCORRECTED, RULES)
+    after = corrected(UNCORRECTED, size, tokens, RULES)
+    assert after.scales == pytest.approx(UNCORRECTED.scales)
+    assert sum(after.variances) < sum(UNCORRECTED.variances), "and makes the prices surer"
+
+
+def test_token_ids_teach_nothing_of_the_text_beside_them() -> None:
+    text = TextSize(letters=400.0)
+    with_ids = text._replace(token_ids=1000)
+    assert corrected(UNCORRECTED, with_ids, 1150.0, RULES) == corrected(UNCORRECTED, text, 150.0, RULES)
+    assert corrected(UNCORRECTED, with_ids, 1000.0, RULES) == UNCORRECTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -111,3 +112,99 @@ def test_odd_counts_do_no_harm() -> None:
     assert len(huge.weights) == BINS
     assert mean(huge, None, RULES) == pytest.approx(2**40)
     assert mean(observed(EMPTY, [0], RULES), None, RULES) == 0
+
+
+STEADY = OutputRules(half_life_samples=inf)
+"""Each sample weighs as much as any other."""
+
+
+def evenly(*answers: int) -> Histogram:
+    return observed(EMPTY, answers, STEADY)
+
+
+@pytest.mark.parametrize(
+    ("answers", "max_tokens", "expected"),
+    [
+        ((4, 4, 7, 7), 7, 5.5),
+        ((4, 4, 7, 7), 4, 4.0),
+        ((4, 4, 7, 7), 3, 3.0),
+        # A third of the bin's answers is below five, and 4.5 on the average; the others are cut.
+        ((4, 4, 7, 7), 5, 4.5 / 3 + 5 * 2 / 3),
+        ((4, 4, 4, 4), 5, 4.0),
+        ((1, 4, 4, 7, 7), 5, (1 + 4 * (4.5 / 3 + 5 * 2 / 3)) / 5),
+        ((1, 4, 100), 50, (1 + 4 + 50) / 3),
+        ((0, 0, 100), 50, 50 / 3),
+    ],
+)
+def test_a_limit_inside_a_bin_cuts_answers_that_are_spread_evenly(
+    answers: tuple[int, ...], max_tokens: int, expected: float
+) -> None:
+    assert mean(evenly(*answers), max_tokens, STEADY) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answers", "share", "expected"),
+    [
+        ((4, 4, 7, 7), 0.5, 5.5),
+        ((4, 4, 7, 7), 1.0, 7.0),
+        ((4, 4, 7, 7), 0.0, 4.0),
+        ((1, 1, 4, 7), 0.5, 1.0),
+        ((1, 1, 4, 7), 0.75, 5.5),
+        ((1, 1, 4, 7), 1.0, 7.0),
+        ((2**21, 2**21), 1.0, 2.0**22 - 1),
+        ((2**30, 2**30), 1.0, 2.0**30),
+        ((2**30, 2**30), 0.0, 2.0**22),
+    ],
+)
+def test_a_quantile_is_where_so_many_of_the_answers_of_a_bin_would_end(
+    answers: tuple[int, ...], share: float, expected: float
+) -> None:
+    assert quantile(evenly(*answers), share, None, STEADY) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answers", "produced", "expected"),
+    [
+        ((4, 4, 7, 7), 0, 5.5),
+        ((4, 4, 7, 7), 4, 5.5),
+        ((4, 4, 7, 7), 5, 6.0),
+        ((4, 4, 7, 7, 100), 5, (4 * 2 / 3 * 6 + 100) / (4 * 2 / 3 + 1)),
+        ((4, 4, 7, 7, 100), 7, 100.0),
+        ((4, 7), 7, 256.0),
+        ((4, 7), 200, 400.0),
+    ],
+)
+def test_of_a_bin_that_is_being_passed_what_is_left_of_it_counts(
+    answers: tuple[int, ...], produced: int, expected: float
+) -> None:
+    assert expected_beyond(evenly(*answers), produced, None, STEADY) == pytest.approx(expected)
+
+
+def test_it_is_the_shares_of_the_weights_that_count_and_not_their_size() -> None:
+    usual = evenly(1, 4, 4, 7, 7, 100)
+    weights, sums = (tuple(one * 0.01 for one in each) for each in usual[:2])
+    light = Histogram(weights, sums, 0.01)
+    assert light.samples == pytest.approx(usual.samples)
+    for max_tokens in (None, 5, 50):
+        assert mean(light, max_tokens, STEADY) == pytest.approx(mean(usual, max_tokens, STEADY))
+    for share in (0.1, 0.5, 0.9):
+        assert quantile(light, share, None, STEADY) == pytest.approx(quantile(usual, share, None, STEADY))
+    for produced in (0, 5, 50):
+        assert expected_beyond(light, produced, None, STEADY) == pytest.approx(
+            expected_beyond(usual, produced, None, STEADY)
+        )
+
+
+def test_answers_told_one_by_one_count_as_those_told_together_and_one_that_is_none_is_passed_over() -> None:
+    one_by_one = EMPTY
+    for tokens in (5, -1, 7, 100):
+        one_by_one = observed(one_by_one, [tokens], RULES)
+    assert one_by_one == histogram_of([5, -1, 7, 100])
+    assert one_by_one.samples == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("count", range(1, 60, 3))
+def test_all_answers_end_where_the_last_bin_does_however_their_weights_are_rounded(count: int) -> None:
+    rules = OutputRules(half_life_samples=3.0)
+    answers = [(7 * number) % 500 for number in range(count)] + [600]
+    assert quantile(observed(EMPTY, answers, rules), 1.0, None, rules) == pytest.approx(1023.0)

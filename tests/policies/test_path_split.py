@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.path_split import FOLLOW, PathRules, over_share, shares
+from policies.path_split import FOLLOW, PathRules, has_time_to_spare, over_share, shares
 
 SHARES = st.floats(0, 1)
 
@@ -35,3 +35,8 @@ def test_they_stay_where_they_are_told_to(hot_traffic: float, hot_share: float) 
 def test_a_path_is_over_its_share_from_the_share_on() -> None:
     assert over_share(0.3, 0.3)
     assert not over_share(0.29, 0.3)
+
+
+def test_two_fifths_of_the_target_are_time_to_spare() -> None:
+    assert has_time_to_spare(4.0, 10.0)
+    assert not has_time_to_spare(3.99, 10.0)

@@ -263,3 +263,14 @@ def test_a_short_prompt_has_no_boundary() -> None:
     assert prefix_of([], 1) == ((), (), 0, (), 0)
     assert prefix_of(["x" * 200, "x" * 55], 1) == ((), (), 255, (), 255)
     assert prefix_of(["x" * 200, "x" * 56], 1).depths == (256,)
+
+
+def test_more_characters_are_taken_to_be_like_those_before_and_sizes_stay_whole() -> None:
+    assert Prefix((), (), 3, (), 7).followed_by(2) == Prefix((), (), 5, (), 11)
+    assert isinstance(Prefix((), (), 3, (), 7).followed_by(2).size, int)
+    assert Prefix((), (), 1, (), 3).followed_by(4) == Prefix((), (), 5, (), 15)
+    assert Prefix((), (), 0, (), 0).followed_by(4) == Prefix((), (), 4, (), 0)
+
+
+def test_a_name_that_is_no_text_has_a_seed_of_its_own() -> None:
+    assert len({seed_of("\ud800"), seed_of("\ud801"), seed_of("")}) == 3

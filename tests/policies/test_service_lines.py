@@ -53,3 +53,18 @@ def test_levels_with_a_queue_are_forgotten_and_where_none_is_left_all_is_base() 
     assert [level.in_flight for level in without_levels_above(line, 8, 1.0).levels if level.weight] == [4]
     assert without_levels_above(line, 8, 1.0).slope == line.slope
     assert without_levels_above(line, 2, 1.0) == ServiceLine(1.0, 0.0)
+
+
+def test_scaling_keeps_what_is_known_of_each_level() -> None:
+    line = line_of(0.11, 0.00525, [4, 8])
+    after = scaled(line, 4, 2 * (line.base + 4 * line.slope))
+    assert after.base == pytest.approx(1.3 * line.base)
+    for level, before in zip(after.levels, line.levels, strict=True):
+        assert (level.in_flight, level.weight) == (before.in_flight, before.weight)
+        assert level.seconds == pytest.approx(1.3 * before.seconds)
+    assert scaled(UNKNOWN, 4, 1.0) == UNKNOWN
+
+
+def test_a_level_just_at_the_bound_is_kept() -> None:
+    line = line_of(0.1, 0.01, [4, 16])
+    assert [level.in_flight for level in without_levels_above(line, 4, 1.0).levels if level.weight] == [4]

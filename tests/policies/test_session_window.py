@@ -49,3 +49,9 @@ def test_what_stays_is_the_longest_end_that_holds_all_bounds(turns: list[TurnSiz
 
     assert holds(gone)
     assert not any(holds(start) for start in range(gone))
+
+
+def test_turns_that_just_fill_a_bound_stay() -> None:
+    assert leaving([TurnSize(50, 75, False)] * 2, RULES) == 0
+    assert leaving([TurnSize(50, 1, False), TurnSize(51, 1, False)], RULES) == 1
+    assert leaving([TurnSize(1, 75, False), TurnSize(1, 76, False)], RULES) == 1

@@ -142,3 +142,29 @@ def test_however_often_it_opens_the_longest_time_holds() -> None:
     began = one.probe_at
     again = probed(one, good=False)
     assert began is not None and again.probe_at == pytest.approx(began + RULES.max_open_seconds)
+
+
+def test_a_call_is_counted_in_its_half_second_and_the_one_before_is_kept() -> None:
+    one = called(CLOSED, "+-", now=0.6)
+    assert one == StoreBreaker(in_a_row=1, bucket=1, calls=2, failures=1)
+    assert called(one, "+", now=1.1) == StoreBreaker(bucket=2, calls=1, earlier_calls=2, earlier_failures=1)
+    assert called(one, "+", now=1.6) == StoreBreaker(bucket=3, calls=1)
+
+
+def test_it_opens_where_just_the_share_has_failed() -> None:
+    rules = BreakerRules(min_calls=4, failed_share=0.5)
+    one = CLOSED
+    for good in (True, False, True, False):
+        one = after_call(one, 0, good, 0.0, 0.0, rules)
+    assert one.is_open
+
+
+def test_each_opening_is_an_epoch_of_its_own_and_twice_as_long_as_the_last() -> None:
+    rules = BreakerRules(max_open_seconds=60.0)
+    one = CLOSED
+    for _ in range(3):
+        one = after_call(one, 0, False, 0.0, 0.0, rules)
+    assert one == StoreBreaker(0.5, epoch=1, openings=1)
+    for seconds in (1.0, 2.0, 4.0):
+        one = after_probe(probing(one), False, 0.0, 0.0, rules)
+        assert (one.probe_at, one.epoch) == (seconds, 1)

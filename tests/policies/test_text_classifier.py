@@ -180,3 +180,11 @@ def _word(one: int, two: int) -> str:
     """Five letters for two numbers below 128."""
     number = one * 128 + two
     return "".join(chr(97 + (number >> shift & 15)) for shift in (16, 12, 8, 4, 0))
+
+
+def test_a_short_text_without_spaces_between_words_is_known_by_its_units_whatever_they_are() -> None:
+    for text in ("字", "信用", "\ud800字"):
+        assert isinstance(feature_of(text), int)
+    assert [spelled(feature_of(text)) for text in ("字", "信用")] == ["字", "信用"]
+    for text in ("信用卡", "a", "ab"):
+        assert feature_of(text) == text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, log10
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.service_lines import Level, ServiceLine
 from policies.windows import (
+    Control,
     Window,
     WindowRules,
     gathered,
@@ -200,3 +203,186 @@ def test_samples_that_are_gathered_move_a_window_as_they_would_one_by_one(
         together = sampled(gathered(together, kept), seconds, in_flight, now, RULES)
         kept.clear()
     assert gathered(together, kept) == one_by_one
+
+
+# --- one control interval, by the formulas ------------------------------------------------------------------------------------------
+
+WIDE = WindowRules(start=20, min=1, max=100)
+LEVELS = {8: Level(8.0, 0.14, 20.0), 20: Level(20.0, 0.2, 20.0)}
+LINE = ServiceLine(0.1, 0.005, tuple(LEVELS.get(number, Level()) for number in range(40)))
+"""0.2 s with 20 in flight."""
+NOW = 5000.0
+SETTLED = Control(LINE, queued_once=True, mean_seconds=0.2, high=20.0, low_seen_at=NOW - 10.0)
+STEP = log10(20.0)
+
+
+def evaluated(
+    seconds: float,
+    control: Control = SETTLED,
+    in_flight: int = 20,
+    limit: float = 20.0,
+    rules: WindowRules = WIDE,
+    deviation: float = 0.0,
+) -> Window:
+    """An interval of forty samples with this mean and this deviation ends."""
+    window = Window(limit, NOW - 1.0, control=control)
+    pairs = [(seconds - deviation, in_flight), (seconds + deviation, in_flight)] * 20
+    window = gathered(window, pairs[:-1])
+    return sampled(window, *pairs[-1], NOW, rules)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "slowdown", "limit"),
+    [
+        (0.2, 1.0, 1.0, 20.0 + STEP),
+        (0.22, 1.0, 1.08, 20.0 + STEP),
+        (0.25, 1.0, 1.2, 20.0),
+        (0.3, 1.0, 1.4, 20.0 - STEP),
+        (0.2, 2.0, 1.6, 20.0 - STEP),
+        (0.01, 1.0, 0.64, 20.0 + STEP),
+    ],
+)
+def test_the_queue_is_worked_out_from_the_slowdown_and_moves_the_limit_by_a_step(
+    seconds: float, before: float, slowdown: float, limit: float
+) -> None:
+    window = evaluated(seconds, SETTLED._replace(slowdown=before))
+    assert window.control.slowdown == pytest.approx(slowdown)
+    assert window.limit == pytest.approx(limit)
+    assert (window.since, window.samples) == (NOW, 0)
+    assert window.control.mean_seconds == pytest.approx(seconds)
+    assert window.control.line == LINE, (
+        "with a queue once seen and a full window nothing is learnt of the line"
+    )
+
+
+def test_an_interval_leaves_what_reports_said() -> None:
+    told = SETTLED._replace(
+        kv_full_until=NOW, waiting_reports=2, queued_since=NOW - 3.0, pushed_back_at=NOW - 4.0
+    )
+    window = evaluated(0.2, told)
+    assert window.control[-4:] == (NOW, 2, NOW - 3.0, NOW - 4.0)
+    assert window.limit > 20.0, "a full cache is forgotten when its time is over"
+    assert evaluated(0.2, told._replace(kv_full_until=NOW + 0.1)).limit == 20.0
+
+
+@pytest.mark.parametrize(("in_flight", "grows"), [(15, True), (14, False)])
+def test_it_grows_where_three_quarters_of_it_are_used(in_flight: int, grows: bool) -> None:
+    window = evaluated(0.1 + 0.005 * in_flight, in_flight=in_flight)
+    assert window.limit == pytest.approx(20.0 + STEP * grows)
+
+
+def test_a_small_limit_moves_by_half_a_slot_at_least() -> None:
+    assert evaluated(0.11, in_flight=2, limit=2.0).limit == pytest.approx(2.0 + log10(3.0))
+
+
+def test_it_rests_for_an_interval_after_it_shrank_for_the_target() -> None:
+    assert evaluated(0.3, SETTLED._replace(resting=True)).limit == 20.0
+    assert evaluated(0.2, SETTLED._replace(resting=True)).limit == 20.0
+    targeted = replace(WIDE, target_seconds=0.1)
+    shrunk = evaluated(0.2, rules=targeted)
+    assert (shrunk.limit, shrunk.control.resting) == (18.0, True)
+    again = evaluated(0.2, SETTLED._replace(resting=True), rules=targeted)
+    assert (again.limit, again.control.resting) == (20.0, False)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "limit"),
+    [(0.0, 20.0 + STEP), (0.019, 20.0 + STEP), (0.025, 20.0), (0.06, 20.0), (0.1, 18.0)],
+)
+def test_the_target_is_held_against_the_mean_and_its_deviation(deviation: float, limit: float) -> None:
+    rules = replace(WIDE, target_seconds=0.2 / 0.8 + 0.04)
+    assert evaluated(0.2, rules=rules, deviation=deviation).limit == pytest.approx(limit)
+
+
+def test_ten_minutes_without_a_low_it_is_halved_for_three_intervals_and_put_back() -> None:
+    assert evaluated(0.2, SETTLED._replace(low_seen_at=NOW - 600.0)).control.probing == 0
+    window = evaluated(0.2, SETTLED._replace(low_seen_at=NOW - 600.1))
+    assert (window.limit, window.control.probing, window.control.resume) == (10.0, 3, 20.0)
+    probing = window.control
+    for left in (2, 1):
+        window = evaluated(0.15, probing._replace(probing=left + 1), in_flight=10, limit=10.0)
+        assert (window.limit, window.control.probing) == (10.0, left)
+    last = probing._replace(probing=1)
+    assert evaluated(0.15, last, in_flight=10, limit=10.0).limit == 20.0
+    full = last._replace(kv_full_until=NOW + 1.0)
+    assert evaluated(0.15, full, in_flight=10, limit=10.0).limit == 10.0
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "limit", "control", "is_low"),
+    [
+        (12, 20.0, SETTLED, True),
+        (13, 20.0, SETTLED, False),
+        # What it once was is forgotten slowly.
+        (20, 20.0, SETTLED._replace(high=34.0), True),
+        (20, 20.0, SETTLED._replace(high=33.35), False),
+        # While it is halved its own low counts against what it is to be put back to.
+        (12, 10.0, SETTLED._replace(high=1.0, probing=2, resume=20.0), True),
+        (12, 10.0, SETTLED._replace(high=1.0, probing=0, resume=20.0), False),
+    ],
+)
+def test_three_fifths_of_what_it_was_are_a_low(
+    in_flight: int, limit: float, control: Control, is_low: bool
+) -> None:
+    window = evaluated(0.1 + 0.005 * in_flight, control, in_flight=in_flight, limit=limit)
+    assert (window.control.low_seen_at == NOW) is is_low
+    assert (window.control.line != LINE) is is_low, "only a low says how long a request takes without a queue"
+
+
+def test_what_the_least_window_holds_is_always_a_low() -> None:
+    rules = WindowRules(start=20, min=20, max=40)
+    assert evaluated(0.2, rules=rules).control.low_seen_at == NOW
+    assert evaluated(0.2, rules=replace(rules, min=19)).control.low_seen_at != NOW
+
+
+def test_high_falls_a_little_in_each_interval_and_never_below_the_limit() -> None:
+    assert evaluated(0.2, SETTLED._replace(high=50.0)).control.high == pytest.approx(50.0 * 0.998)
+    assert evaluated(0.2, SETTLED._replace(high=10.0)).control.high == 20.0
+    assert evaluated(0.15, SETTLED._replace(high=1.0, probing=2, resume=30.0), 10, 10.0).control.high == 30.0
+
+
+def test_the_first_low_is_looked_for_after_a_minute_and_so_is_one_of_an_engine_that_became_faster() -> None:
+    assert evaluated(0.2, SETTLED._replace(low_seen_at=-inf)).control.low_seen_at == NOW - 540.0
+    faster = SETTLED._replace(slowdown=0.8)
+    assert evaluated(0.15, faster).control.low_seen_at == NOW - 540.0
+    assert evaluated(0.19, SETTLED).control.low_seen_at == NOW - 10.0
+
+
+def test_a_faster_engine_moves_the_line() -> None:
+    window = evaluated(0.15, SETTLED._replace(slowdown=0.84))
+    assert window.control.line.base == pytest.approx(0.1 * (1.0 + 0.3 * (0.15 / 0.2 - 1.0)))
+    assert evaluated(0.15, SETTLED._replace(slowdown=0.86)).control.line == LINE
+
+
+def test_before_a_queue_was_seen_each_interval_is_learnt_and_the_first_queue_is_taken_out_of_the_line() -> (
+    None
+):
+    fresh = SETTLED._replace(queued_once=False)
+    quiet = evaluated(0.2, fresh).control
+    assert not quiet.queued_once
+    assert {level.in_flight for level in quiet.line.levels if level.weight} == {8.0, 20.0}
+    queue = evaluated(1.0, fresh).control
+    assert queue.queued_once
+    assert {level.in_flight for level in queue.line.levels if level.weight} == {8.0}
+    assert evaluated(0.2).control.queued_once, "once seen it is known for good"
+
+
+def test_nothing_in_flight_counts_as_one() -> None:
+    window = evaluated(0.105, in_flight=0)
+    assert window.control.line.levels[0] == pytest.approx(Level(1.0, 0.105, 1.0))
+
+
+def test_a_sample_counts_as_four_times_the_slowest_that_the_line_knows_at_most() -> None:
+    cap = evaluated(0.2).cap_seconds
+    assert cap == pytest.approx(4.0 * (0.1 + 0.005 * 100))
+    window = Window(20.0, NOW, cap_seconds=cap, control=SETTLED)
+    for after in (gathered(window, [(99.0, 3)]), sampled(window, 99.0, 3, NOW, WIDE)):
+        assert (after.samples, after.in_flight_sum) == (1, 3)
+        assert (after.seconds_sum, after.squares_sum) == (cap, cap * cap)
+
+
+def test_samples_are_gathered_for_two_services_and_a_second_at_least() -> None:
+    assert gathers_until(Window(20.0)) == -inf
+    window = Window(20.0, NOW, control=SETTLED)
+    assert gathers_until(window) == NOW + 1.0
+    assert gathers_until(window._replace(control=SETTLED._replace(mean_seconds=3.0))) == NOW + 6.0

@@ -412,3 +412,12 @@ def test_a_slow_start_ends() -> None:
     stage.pass_time(stage.rules.circuit.slow_start_seconds + 1.0)
     assert watch.slow_start_at is None
     assert not stage.fleet[0].shares
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1, 0.9])
+def test_the_first_pause_is_spread_by_the_chance_of_the_last_beat(jitter: float) -> None:
+    stage = Stage()
+    stage.router.circuits.beat(stage.now, jitter)
+    pause = stage.breaks(0).probe_at - stage.now
+    whole = stage.rules.circuit.open_seconds
+    assert pause == pytest.approx(whole / 2 * (1 + (jitter + 0.618033988749895) % 1.0))

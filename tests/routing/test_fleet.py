@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.absence import AbsenceRules
+from policies.capacity_tokens import TokenRules
 from policies.pool_choice import PoolFacts
-from policies.terms import UNTAGGED, BackendId, Lane, PoolName, Tag
+from policies.terms import UNTAGGED, BackendId, CachePath, Lane, PoolName, Tag
 from routing.backend import Backend, BackendPlan, Hold
 from routing.decision import NO_INTENT, Lease, Line
 from routing.fleet import MAX_ORDERS, Fleet, PoolPlan
@@ -158,3 +159,22 @@ def test_a_retired_backend_that_cannot_be_reached_is_not_looked_at_again() -> No
     assert not fleet.has_absent and not fleet.doubtful
     fleet.mark_unreachable(backend(fleet, "a"), 0.0)
     assert fleet.doubtful == {backend(fleet, "a")}
+
+
+def test_tokens_on_a_held_backend_are_none_of_its_pools_until_it_is_released() -> None:
+    fleet = fleet_of(
+        BackendPlan(BackendId("a"), PoolName("p"), tokens=TokenRules(1000)),
+        BackendPlan(BackendId("b"), PoolName("p"), tokens=TokenRules(500)),
+    )
+    pool = fleet.pools[PoolName("p")]
+    tag = UNTAGGED._replace(prompt_tokens=100.0, path=CachePath.HOT)
+    first, second = lease_on(fleet, "a", tag), lease_on(fleet, "a", tag)
+    assert (pool.max_tokens, pool.reserved, pool.reserved_hot) == (1500, 200, 200)
+    fleet.hold(backend(fleet, "a"), Hold.OPERATOR)
+    assert (pool.max_tokens, pool.reserved, pool.reserved_hot) == (500, 0, 0)
+    fleet.give_back(first)
+    assert (pool.reserved, pool.reserved_hot) == (0, 0)
+    fleet.release(backend(fleet, "a"), Hold.OPERATOR)
+    assert (pool.max_tokens, pool.reserved, pool.reserved_hot) == (1500, 100, 100)
+    fleet.give_back(second)
+    assert (pool.reserved, pool.reserved_hot) == (0, 0)

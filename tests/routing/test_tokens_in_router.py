@@ -332,16 +332,15 @@ def test_what_one_pool_keeps_for_a_large_one_does_not_hold_up_another_pool() -> 
         for number, pool in enumerate("pq")
     ]
     router.configure(plans, rules)
-    here = {"pools": (PoolName("p"),)}
-    there = {"pools": (PoolName("q"),)}
-    first = leased(router.arrive("", 0.0, of(60, **here)))
-    large = waiting(router.arrive("", 0.0, of(100, **here)))
+    here, there = (PoolName("p"),), (PoolName("q"),)
+    first = leased(router.arrive("", 0.0, of(60, pools=here)))
+    large = waiting(router.arrive("", 0.0, of(100, pools=here)))
     assert router.pump(0.0) == []
     assert router.slots.tokens.keeps
-    second = leased(router.arrive("", 0.0, of(60, **there)))
-    other = waiting(router.arrive("", 0.0, of(50, **there)))
+    second = leased(router.arrive("", 0.0, of(60, pools=there)))
+    other = waiting(router.arrive("", 0.0, of(50, pools=there)))
     # For one of its own pool that would fit it is kept.
-    waiting(router.arrive("", 0.0, of(10, **here)))
+    waiting(router.arrive("", 0.0, of(10, pools=here)))
     assert router.pump(0.0) == []
     router.finish(second, 1.0)
     one(router.pump(1.0), other)
