@@ -37,10 +37,15 @@ class GpuRounds:
     def __init__(self, listener: GpuListener) -> None:
         self._listener = listener
         self._tasks: dict[Members, asyncio.Task[None]] = {}
+        self.asked_since: dict[BackendId, float] = {}
+        """Of each backend whose GPUs are asked for."""
 
     def configure(self, backends: Iterable[tuple[BackendId, GpuSettings]]) -> None:
         at: dict[str, list[tuple[BackendId, GpuSettings]]] = {}
+        before, self.asked_since = self.asked_since, {}
+        now = asyncio.get_running_loop().time()
         for id, settings in backends:
+            self.asked_since[id] = before.get(id, now)
             at.setdefault(settings.url, []).append((id, settings))
         wanted = {tuple(members) for members in at.values()}
         for members in [known for known in self._tasks if known not in wanted]:
