@@ -87,11 +87,13 @@ def _alert(one: Told, labels: Mapping[str, str], ends_at: float) -> dict[str, An
         "actions": ", ".join(event.actions),
         "runbook_url": one.runbook_url,
     }
+    until = ends_at if event.is_active else one.at
     return {
         "labels": _filled({**labels, **own}),
         "annotations": _filled(annotations),
-        "startsAt": _time(one.since),
-        "endsAt": _time(ends_at if event.is_active else one.at),
+        # An Alertmanager refuses all of a call in which one alert ends before it began, as after a clock was set back.
+        "startsAt": _time(min(one.since, until)),
+        "endsAt": _time(until),
     }
 
 

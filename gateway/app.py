@@ -101,7 +101,7 @@ class Gateway:
         registry.register(monitoring)
         registry.register(AlertsNow(self.alerts))
         registry.register(RulesNow(lambda: self.router.degradation))
-        registry.register(GpusNow(lambda: (self.router, clock())))
+        registry.register(GpusNow(lambda: (self.router, self._gpus.asked_since, clock())))
         self._heartbeat = Heartbeat(
             [
                 lambda now: self.telemetry.count(),

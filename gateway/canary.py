@@ -1,7 +1,7 @@
 """The way back of an open circuit: small streamed calls of the gateway's own, so that no client pays for finding out whether an engine is well.
 
 One task per circuit that is not closed, each call on a connection of its own. At `probe_at` it makes one call of a few tokens, chat first, then completion, then embedding: the first that is not
-answered 4xx decides, and where all are, the engine answers, which is good. `policies.circuit.CanaryOutcome` says what the others mean; anything but a whole answer within `canary_timeout_seconds` is bad.
+answered 4xx, by its status or by an error event, decides, and where all are, the engine answers, which is good. `policies.circuit.CanaryOutcome` says what the others mean; anything but a whole answer within `canary_timeout_seconds` is bad.
 The task ends with its circuit, the configuration or `close`. Writes a line to the log at each opening and closing, and for each bad probe.
 
 Limit: the call is short, so an engine that fails long prompts alone is let back and taken out again, each time for longer.
@@ -202,9 +202,10 @@ async def ask(client: httpx.AsyncClient, model: str, limit_seconds: float) -> tu
                     reader.feed(data)
             reader.flush()
         if reader.error is not None:
-            return _OF_VERDICT.get(
-                verdict_of_error(reader.error), CanaryOutcome.GOOD
-            ), f"an error event from {path}"
+            verdict = verdict_of_error(reader.error)
+            if verdict is Verdict.IGNORED:
+                continue  # as some engines word a 4xx once a stream was asked for
+            return _OF_VERDICT[verdict], f"an error event from {path}"
         is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
         if is_stream and not reader.finished:
             return CanaryOutcome.BAD, f"an answer from {path} that was not finished"

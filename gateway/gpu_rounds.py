@@ -38,10 +38,15 @@ class GpuRounds:
     def __init__(self, listener: GpuListener) -> None:
         self._listener = listener
         self._watches = Watches(self._watch)
+        self.asked_since: dict[BackendId, float] = {}
+        """Of each backend whose GPUs are asked for."""
 
     def configure(self, backends: Iterable[tuple[BackendId, GpuSettings]]) -> None:
         at: dict[str, list[tuple[BackendId, GpuSettings]]] = {}
+        before, self.asked_since = self.asked_since, {}
+        now = asyncio.get_running_loop().time()
         for id, settings in backends:
+            self.asked_since[id] = before.get(id, now)
             at.setdefault(settings.url, []).append((id, settings))
         self._watches.keep(tuple(members) for members in at.values())
 

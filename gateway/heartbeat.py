@@ -22,32 +22,37 @@ class Heartbeat:
         self._beats = tuple(beats)
         self._loop = asyncio.get_running_loop()
         self._seconds = 0.0
-        self._timer: asyncio.Handle | None = None
-        self._next: asyncio.Handle | None = None
+        self._handle: asyncio.Handle | None = None
+        """Of what comes next: the next beat, or the next call of the one that is under way."""
+        self._is_beating = False
 
     def set_interval(self, seconds: float) -> None:
         """The first beat comes a whole interval from now; the same interval as before changes nothing."""
         if seconds != self._seconds:
             self._seconds = seconds
-            self._arm()
+            if not self._is_beating:
+                self.close()
+                self._arm(self._loop.time())
 
     def close(self) -> None:
-        for handle in (self._timer, self._next):
-            if handle is not None:
-                handle.cancel()
-        self._timer = self._next = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
-    def _arm(self) -> None:
-        self.close()
-        self._timer = self._loop.call_later(self._seconds, self._fire)
+    def _arm(self, now: float) -> None:
+        self._handle = self._loop.call_at(now + self._seconds, self._fire)
 
     def _fire(self) -> None:
-        self._arm()
+        self._is_beating = True
         self._call(0, self._loop.time())
 
     def _call(self, index: int, now: float) -> None:
+        # Before it is called, which may be the end of all.
         if index + 1 < len(self._beats):
-            self._next = self._loop.call_soon(self._call, index + 1, now)
+            self._handle = self._loop.call_soon(self._call, index + 1, now)
+        else:
+            self._is_beating = False
+            self._arm(now)
         try:
             self._beats[index](now)
         except Exception:  # the other beats, and the next of this one, have to go on

@@ -33,6 +33,7 @@ from gateway.affinity_page import affinity_state
 from gateway.breaker_page import breaker_state
 from gateway.decision_metrics import lent
 from gateway.errors import Refused, refusal_answer
+from gateway.metrics_page import page
 from gateway.models import Card
 from gateway.proxy import Snapshot
 from gateway.rules_page import PATH as RULES
@@ -102,7 +103,7 @@ def own_pages(gateway: Served) -> Starlette:
         return _json({"server_load": gateway.requests_in_flight})
 
     async def metrics(request: Request) -> Response:
-        return Response(gateway.telemetry.page(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await page(gateway.telemetry.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def models(request: Request) -> Response:
         cards = gateway.model_cards()

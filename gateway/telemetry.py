@@ -31,12 +31,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from prometheus_client import (
-    CollectorRegistry,
     Counter,
     Gauge,
     ProcessCollector,
     disable_created_metrics,
-    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -45,6 +43,7 @@ from gateway.affinity_metrics import Affinity
 from gateway.breaker_metrics import Breaker
 from gateway.decision_metrics import Decisions
 from gateway.fleet_metrics import FleetNow
+from gateway.metrics_page import Registry, pieces
 from gateway.record import Outcome, Record
 from gateway.series import Latency, PathSeries, PoolSeries, Series
 from gateway.upstream.client import Upstream
@@ -66,7 +65,7 @@ class Telemetry:
         """`now_state` gives what is read at a scrape: router, upstream, requests in flight, the router's time."""
         self._now_state = now_state
         disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library; else a second series per counter that no dashboard reads
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         registry = self.registry
         self._refusals = Counter(
             "headrace_refusals", "Answers made by the gateway", ("reason", "lane"), registry=registry
@@ -190,7 +189,8 @@ class Telemetry:
         self._reloads.labels("ok" if ok else "failed").inc()
 
     def page(self) -> bytes:
-        return generate_latest(self.registry)
+        """All at once."""
+        return b"".join(pieces(self.registry))
 
 
 class _Ended(Collector):

@@ -69,8 +69,8 @@ class Circuits:
         self._fleet = fleet
         self._forecast = forecast
         self._watches: dict[Backend, Watch] = {}
-        self._open = 0
-        """Circuits that are not closed."""
+        self._open: dict[str, int] = {}
+        """How many circuits are not closed, by model; of those that have such."""
         self._effects = CircuitEffects(fleet)
         self._outliers = Outliers(fleet)
         self._spread = 0.5
@@ -137,7 +137,7 @@ class Circuits:
 
     def refused(self, model: str, tag: Tag) -> None:
         """No backend was left for this request; counts as lost if a circuit could have something to do with it."""
-        if self._open and any(not one.is_closed and (not model or one.model in ("", model)) for one in self):
+        if self._open and (not model or "" in self._open or model in self._open):
             self.lost_requests += 1
             self.lost_tokens += tag.prompt_tokens + tag.output_tokens
 
@@ -243,7 +243,7 @@ class Circuits:
             self._effects.apply(pool, self._watches, self.rules)
 
     def _see_models(self, backend: Backend) -> None:
-        watch, told, before = self._watches.get(backend), backend.models, self._open
+        watch, told, before = self._watches.get(backend), backend.models, bool(self._open)
         if watch is not None:
             for model in [one for one in watch.circuits if one and (told is None or one not in told)]:
                 self._gone(watch.circuits.pop(model))
@@ -294,7 +294,7 @@ class Circuits:
         circuit.look_back(self.rules.slow_seconds, now)
         self.trips[circuit.backend.id, cause] += 1
         self._spread = (self._spread + _GOLDEN) % 1.0
-        self._open += 1
+        self._count_open(circuit, 1)
         self._opened(circuit, now, self._spread)
 
     def _opened(self, circuit: Circuit, now: float, jitter: float) -> None:
@@ -313,7 +313,7 @@ class Circuits:
         was_open = watch.is_open(watch.open_models())
         circuit.closed_at, circuit.probe_at = now, inf
         circuit.forget_calls()
-        self._open -= 1
+        self._count_open(circuit, -1)
         circuit.state = CircuitState.CLOSED
         share = slow_start_share(0.0, self.rules)
         if was_open and not watch.is_open(watch.open_models()) and share < 1.0:
@@ -343,8 +343,15 @@ class Circuits:
     def _gone(self, circuit: Circuit) -> None:
         circuit.is_live = circuit.is_probing = False
         if not circuit.is_closed:
-            self._open -= 1
+            self._count_open(circuit, -1)
             self.on_change(circuit)
+
+    def _count_open(self, circuit: Circuit, by: int) -> None:
+        count = self._open.get(circuit.model, 0) + by
+        if count:
+            self._open[circuit.model] = count
+        else:
+            del self._open[circuit.model]
 
 
 def _kept_seconds(rules: CircuitRules) -> int:

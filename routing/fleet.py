@@ -325,7 +325,8 @@ class Fleet:
 
     def together(self, change: Callable[[], None]) -> None:
         """`change` holds, releases and gives shares of windows: pools are measured once, at its end, and not for each backend."""
-        self._together = changed = {}
+        changed: dict[PoolName, None] = {}
+        self._together = changed
         try:
             change()
         finally:

@@ -74,8 +74,12 @@ class Receivers(httpx.AsyncBaseTransport):
 class Stage:
     def __init__(self) -> None:
         self.receivers = Receivers()
-        loop = asyncio.get_running_loop()
-        self.alerts = Alerts(lambda: EPOCH + loop.time(), lambda: self.receivers)
+        self.seconds_set_back = 0.0
+        """How much the wall clock lags behind the time that has passed."""
+        self.alerts = Alerts(self.wall_clock, lambda: self.receivers)
+
+    def wall_clock(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time() - self.seconds_set_back
 
     def change(
         self,
@@ -110,7 +114,7 @@ class Stage:
             RuleCause.METRIC,
             0.0,
         )
-        self.alerts.tell(event, rule, EPOCH + asyncio.get_running_loop().time())
+        self.alerts.tell(event, rule, self.wall_clock())
 
     def outcome(self, outcome: str, receiver: str = "receivers[0]") -> int:
         return self.alerts.outcomes[receiver, outcome]

@@ -90,6 +90,23 @@ async def test_an_alertmanager_gets_a_list_of_alerts_at_its_path_that_end_when_t
     assert (alert["labels"], alert["startsAt"], alert["endsAt"]) == (labels, wall(0), wall(3))
 
 
+@pytest.mark.parametrize("is_active", [True, False])
+@in_virtual_time
+async def test_no_alert_ends_before_it_began_though_the_clock_was_set_back(is_active: bool) -> None:
+    async with stage(alertmanager(repeat_seconds=60)) as on:
+        on.change(True)
+        await asyncio.sleep(1)
+        on.seconds_set_back = 3600.0
+        if is_active:
+            await asyncio.sleep(60)
+        else:
+            on.change(False)
+            await asyncio.sleep(1)
+        (alert,) = on.receivers.calls[-1].body
+    assert len(on.receivers.calls) == 2
+    assert alert["startsAt"] == alert["endsAt"] == wall((60 + 240 if is_active else 1) - 3600)
+
+
 @in_virtual_time
 async def test_the_fleet_s_alert_has_no_subject() -> None:
     async with stage(alertmanager()) as on:

@@ -180,6 +180,20 @@ async def test_an_engine_of_another_kind_is_asked_in_its_way() -> None:
         assert outcome is CanaryOutcome.BAD and problem == f"500 to {COMPLETION}"
 
 
+@pytest.mark.parametrize("status", [200, 404, 501])
+async def test_what_an_engine_of_another_kind_says_of_its_own_way_decides_however_it_refuses_the_others(
+    status: int,
+) -> None:
+    def script(request: Request) -> Script:
+        if request.path == EMBEDDING:
+            return json_script({}, status=500)
+        return sse_script(died(400), b"[DONE]") if status == 200 else json_script({}, status=status)
+
+    async with Backend(script) as engine, engine_client(BackendSettings(url=engine.url), 5.0) as client:
+        assert (await ask(client, "m", 60.0))[0] is CanaryOutcome.BAD
+        assert [one.request.path for one in engine.exchanges] == [CHAT, COMPLETION, EMBEDDING]
+
+
 async def test_a_first_byte_after_the_limit_is_slow() -> None:
     async with (
         Backend(lambda _: WHOLE) as engine,

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from gateway.heartbeat import Heartbeat
-from tests.virtual_loop import in_virtual_time
+from gateway.heartbeat import Beat, Heartbeat
+from tests.virtual_loop import VirtualLoop, in_virtual_time
 
 
 @in_virtual_time
@@ -68,3 +68,36 @@ async def test_what_is_ready_goes_between_two_that_beat_and_none_goes_on_after_t
     await asyncio.sleep(1.5)
     assert sorted(order[1:3]) == ["second", "somebody else"]
     assert [one for one in order if one != "somebody else"] == ["first", "second", "ends"]
+
+
+@in_virtual_time
+async def test_all_of_a_beat_comes_though_the_loop_is_too_busy_for_its_interval() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    counts = [0, 0, 0]
+
+    def counting(index: int) -> Beat:
+        def beat(now: float) -> None:
+            counts[index] += 1
+
+        return beat
+
+    heartbeat = Heartbeat([counting(index) for index in range(3)])
+    heartbeat.set_interval(0.01)
+    for _ in range(40):
+        await asyncio.sleep(0)
+        loop.is_busy_for(0.02)
+    heartbeat.close()
+    assert counts[0] > 5 and counts[0] - counts[2] <= 1
+
+
+@in_virtual_time
+async def test_a_new_interval_that_comes_while_it_beats_holds_from_the_next_beat_on() -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    beats: list[float] = []
+    heartbeat = Heartbeat([lambda now: heartbeat.set_interval(0.5), lambda now: beats.append(now - started)])
+    heartbeat.set_interval(2.0)
+    await asyncio.sleep(3.2)
+    heartbeat.close()
+    assert beats == pytest.approx([2.0, 2.5, 3.0])

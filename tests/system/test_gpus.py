@@ -90,6 +90,23 @@ async def test_what_is_older_than_stale_seconds_is_absent_and_its_age_is_shown_a
             assert gateway.metric("headrace_gpu_temperature_celsius") == 71.0
 
 
+async def test_an_exporter_that_never_told_anything_has_an_age_too_and_one_that_is_configured_no_more_has_none() -> (
+    None
+):
+    async with engine() as one, Backend() as exporter:
+        exporter.probes["/gpus"] = Script(status=404)
+        with_gpu = settings(one, quick(exporter))
+        async with running_with(with_gpu) as gateway:
+            await until(lambda: gateway.metric("headrace_gpu_sample_age_seconds") >= 0.2)
+            assert not has(gateway, "gpu_temperature_celsius")
+            gateway.gateway.configure(with_gpu)
+            assert gateway.metric("headrace_gpu_sample_age_seconds") >= 0.2, "a reload begins nothing anew"
+            exporter.probes["/gpus"] = dcgm(71)
+            await until(lambda: has(gateway, "gpu_temperature_celsius"))
+            gateway.gateway.configure(settings(one))
+            assert not has(gateway, "gpu_sample_age_seconds") and not has(gateway, "gpu_temperature_celsius")
+
+
 async def test_traffic_does_not_share_the_connections_on_which_gpus_are_read() -> None:
     """Even from the engine's own page."""
     async with Backend(lambda _: json_script(WELL), record_probes=True) as one:

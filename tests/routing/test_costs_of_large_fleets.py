@@ -1,15 +1,19 @@
-"""What one beat looks at, counted and not timed: a large fleet must not stall the event loop."""
+"""What one beat, or one refusal, looks at, counted and not timed: a large fleet must not stall the event loop."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from policies.circuit import Calls
 from policies.metric_catalogue import Metric, Scope
+from policies.terms import UNTAGGED
 from routing.backend import Hold
 from routing.calls_window import CallsWindow
+from routing.circuit import Circuit
+from routing.circuits import Circuits
 from routing.pool import Pool
 from tests.routing import circuit_stage
 from tests.routing.rule_stage import Stage, Told, pool, rule
@@ -43,7 +47,12 @@ def test_what_all_backends_of_a_pool_are_held_for_at_once_is_measured_and_told_o
     measured: list[Pool] = []
     told: list[str] = []
     measure = fleet._measure
-    monkeypatch.setattr(fleet, "_measure", lambda pool: (measured.append(pool), measure(pool)))
+
+    def counted(pool: Pool) -> None:
+        measured.append(pool)
+        measure(pool)
+
+    monkeypatch.setattr(fleet, "_measure", counted)
     monkeypatch.setattr(fleet, "on_fate", told.append)
     for number in range(BACKENDS):
         stage.told(Metric.GPU_UTILISATION_RATIO, 0.9, Scope.BACKEND, f"p{number}")
@@ -73,3 +82,18 @@ def test_the_others_of_a_slow_backend_are_added_up_once_for_all_that_are_slow(
     monkeypatch.setattr(CallsWindow, "last", counted)
     stage.router.circuits.beat(stage.now)
     assert BACKENDS <= len(looks) <= 3 * BACKENDS
+
+
+def test_of_a_refusal_it_is_known_whether_it_is_a_loss_without_a_look_at_all_circuits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = circuit_stage.Stage(backends=2, models=["m", "n"])
+    stage.breaks(0, model="m")
+
+    def nobody_looks(circuits: Circuits) -> Iterator[Circuit]:
+        raise AssertionError("all circuits are looked at")
+
+    monkeypatch.setattr(Circuits, "__iter__", nobody_looks)
+    for model, lost in (("n", 0), ("m", 1), ("", 2)):
+        stage.router.circuits.refused(model, UNTAGGED)
+        assert stage.router.circuits.lost_requests == lost
