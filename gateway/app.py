@@ -70,7 +70,7 @@ class Gateway:
         self.telemetry.registry.register(StoreNow(lambda: self.sessions.shared))
         self.sessions.configure(settings.sessions)
         self.proxy = Proxy(
-            self._snapshot(settings, Tagging(settings, self._accuracy)),
+            self._snapshot(settings, self._tagging(settings)),
             self.turnstile,
             self.upstream,
             self.telemetry,
@@ -134,7 +134,7 @@ class Gateway:
 
     def configure(self, settings: Settings) -> None:
         """`OSError` or `UnusableModel` where a backend's `ca_file` or the classifier cannot be read any more: then nothing has changed."""
-        tagging = Tagging(settings, self._accuracy)
+        tagging = self._tagging(settings)
         backends = [
             (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
@@ -197,6 +197,9 @@ class Gateway:
         if is_own(scope["path"]):
             return self._pages(scope, receive, send)
         return self.proxy(scope, receive, send)
+
+    def _tagging(self, settings: Settings) -> Tagging:
+        return Tagging(settings, self._accuracy, lambda: self.router.degradation.effects.has_no_optional_work)
 
     def _snapshot(self, settings: Settings, tagging: Tagging) -> Snapshot:
         return Snapshot(

@@ -10,6 +10,7 @@ soon as no more is asked for than is served. f empties a queue that is too long 
 Sources: the detector is CoDel's (RFC 8289) without its drop schedule; the share is core-stateless fair queueing's excess (Stoica 1998) with an explicit
 correction for the queue as in XCP (Katabi 2002). A PI controller on the delay of those that are dispatched (PIE) was tried first: that delay is as
 old as itself, and with targets of a second it swung between nobody and everybody.
+A degradation rule may have it act early (`shed_over_share`): then the share is refused of every queue whose arrivals are more than is served, standing or not.
 Settings: `standing_share` (0.01..1, default 0.3), `standing_seconds` (0.01..60, default 0.5).
 Limits: for queues whose requests have a target; without one nothing can be late, and the bounds of the queue are what protects it. Whoever calls it
 decides whose delays count; one of a flow that a fair queue serves at once would end what the others wait in.

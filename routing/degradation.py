@@ -116,6 +116,8 @@ class Degradation:
         self.known: set[str] = set()
         """Rules whose metric was known for some subject at the last beat."""
         self.ladder = Ladder()
+        self.level = 0
+        """Of the ladder, as its metrics or an operator say; 0 without one."""
         self._fleet = fleet
         self._served_per_second = served_per_second
         self._enforce = enforce
@@ -275,7 +277,7 @@ class Degradation:
         """What holds now, told and enforced."""
         levels = [one for one in self._instances.values() if one.level]
         forces = {one.level: force.is_on for one in levels if (force := self.force_of(one)) is not None}
-        level = pinned(self.ladder.rung.level, forces)
+        level = self.level = pinned(self.ladder.rung.level, forces)
         for instance in self._instances.values():
             force = self.force_of(instance)
             if instance.level:

@@ -34,6 +34,7 @@ from routing.ways import Places, Ways
 
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
+_ABOVE_BATCH = (EMERGENCY, INTERACTIVE, STANDARD)
 _URGENT = (EMERGENCY, INTERACTIVE)
 _EMERGENCIES = (EMERGENCY,)
 
@@ -247,6 +248,9 @@ class Slots:
                     self.tokens.keep(pool.name, self._with_slot(group, line, avoided), ticket)
             if backend is None:
                 if not has_slot:
+                    if tag.lane is BATCH and pool.is_batch_full:
+                        lanes = _ABOVE_BATCH
+                        continue
                     # The rest is the emergencies'.
                     if tag.lane is EMERGENCY or not queue.waiting_in_lane(EMERGENCY):
                         return
@@ -273,9 +277,7 @@ class Slots:
                     if self._held.get(pool.name) != ticket.id:
                         self._held[pool.name] = ticket.id
                         self._counts.holds[pool.name] += 1
-                    lanes = _URGENT if lanes is None else lanes
-                    if lanes == _EMERGENCIES:
-                        return
+                    lanes = _URGENT
                     continue
                 if not (yield from self._batch(pool, backend, ticket, now)):
                     places = _without(places, line)
