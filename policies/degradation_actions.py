@@ -106,7 +106,7 @@ class NoOptionalWork:
 
 @dataclass(frozen=True, slots=True)
 class ShedOverShare:
-    """What is asked for beyond what is served is refused of the heaviest flows before a queue stands, see `policies.overload`."""
+    """No burst is absorbed: at the first delay above the allowed one what is beyond what is served is refused, of the heaviest flows first (`policies.overload`)."""
 
 
 Action = (

@@ -5,7 +5,7 @@
 | 1 strained | a queue stands, or saturation > 0.85: 5 s | 15 s | batch answers end at their learnt 90th percentile; the reserve is not lent; batch requests hold at most 0.6 of the windows |
 | 2 | interactive P95 > 1.2 x target 5 s, or >= 0.25 of the backends open | 30 s | the clamp for standard answers; batch requests count as cold; no learned classification |
 | 3 | > 0.1 shed for 10 s, or >= 0.5 open | 60 s | batch refused, fallback pools first, no second tries |
-| 4 | > 0.1 of interactive shed for 10 s, or >= 0.75 open | 60 s | standard refused; of the rest what is beyond what is served, the heaviest flows first, before a queue stands |
+| 4 | > 0.1 of interactive shed for 10 s, or >= 0.75 open | 60 s | standard refused; of interactive no burst is absorbed, the heaviest flows are refused first |
 | 5 | all but one backend open | 60 s | emergencies only |
 
 Decides the next level (`climbed`): the wanted level is the highest whose entry holds; it rises by one level where a higher one is wanted, `RISE_SECONDS` after the last

@@ -56,7 +56,7 @@ class Enforcement:
         self._entrance.use(effects)
         self._clamps.use(effects)
         self._tagger.batch_is_cold = effects.batch_is_cold
-        self._overload.is_early = effects.sheds_over_share
+        self._overload.absorbs_bursts = not effects.sheds_over_share
         fallback = [pool.name for pool in fleet.pools.values() if PoolTag.FALLBACK in pool.tags]
         if self._tagger.prefer(frozenset(fallback) if effects.prefers_fallback else frozenset()):
             self._line_up_anew()
