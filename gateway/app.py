@@ -73,7 +73,7 @@ class Gateway:
         self.sessions.configure(settings.sessions)
         self.is_leaving = False
         self.proxy = Proxy(
-            self._snapshot(settings, Tagging(settings, self._accuracy)),
+            self._snapshot(settings, self._tagging(settings)),
             self.turnstile,
             self.upstream,
             self.telemetry,
@@ -139,7 +139,7 @@ class Gateway:
 
     def configure(self, settings: Settings) -> None:
         """`OSError` or `UnusableModel` where a backend's `ca_file` or the classifier cannot be read any more: then nothing has changed."""
-        tagging = Tagging(settings, self._accuracy)
+        tagging = self._tagging(settings)
         backends = [
             (BackendId(backend_name(backend)), backend)
             for pool in settings.pools
@@ -224,6 +224,9 @@ class Gateway:
             return self._pages(scope, receive, send)
         self.telemetry.refused(refused.reason)
         return refusal_page(refused)(scope, receive, send)
+
+    def _tagging(self, settings: Settings) -> Tagging:
+        return Tagging(settings, self._accuracy, lambda: self.router.degradation.effects.has_no_optional_work)
 
     def _snapshot(self, settings: Settings, tagging: Tagging) -> Snapshot:
         return Snapshot(

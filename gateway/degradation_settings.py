@@ -26,7 +26,8 @@ class ConditionSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSettings:
     """One degradation rule. `actions` are words, some with a value: `close_cold_path`, `window_share 0.5`, `serial`, `hold`, `prefer_fallback`, `activate_standby`, `limit_rate 0.9`,
-    `clamp_max_tokens batch 256` (or `p90`), `refuse_below standard`, `no_retries`, `no_lending`."""
+    `clamp_max_tokens batch 256` (or `p90`), `refuse_below standard`, `no_retries`, `no_lending`,
+    `batch_share 0.6`, `batch_cold`, `no_optional_work`, `shed_over_share`. What each does: `policies.degradation_actions`."""
 
     name: str
     metric: Metric

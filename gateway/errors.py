@@ -3,7 +3,7 @@
     {"error": {"message": ..., "type": ..., "param": null, "code": 503}}
 
 `code` is the status as a number, as vLLM sends it. The reason (`policies.terms.Refusal`) is in the header `x-headrace-reason` and, where
-no header can be sent any more, in the event's `reason`.
+no header can be sent any more, in the event's `reason`. While the ladder of overload is above 0 its level is in `x-headrace-route`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _dumps(content: dict[str, dict[str, str | int | None]]) -> bytes:
         return json.dumps(content).encode()
 
 
-def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
+def refusal_answer(refused: Refused, level: int = 0) -> tuple[int, Headers, bytes]:
+    """`level` is that of the ladder of overload when the request came."""
     reason = refused.reason
     status = STATUS_OF[reason]
     body = error_body(refused.message, error_type(reason), status, refused.param)
@@ -70,6 +71,8 @@ def refusal_answer(refused: Refused) -> tuple[int, Headers, bytes]:
         (b"content-length", b"%d" % len(body)),
         (b"x-headrace-reason", reason.value.encode()),
     ]
+    if level:
+        headers.append((b"x-headrace-route", b"level=%d" % level))
     retry_after = refused.retry_after_seconds or retry_after_seconds(reason)
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))

@@ -90,6 +90,7 @@ class Proxy:
         self.log = log
         self.responses = responses
         self._turnstile = turnstile
+        self._degradation = turnstile.router.degradation
         self._upstream = upstream
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
@@ -97,6 +98,8 @@ class Proxy:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record(scope["method"], scope["path"], time.perf_counter())
+        if level := self._degradation.level:
+            record.level = level
         relay: Relay | None = None
         history: History | None = None
         intent = NO_INTENT
@@ -302,7 +305,7 @@ class Proxy:
             return
         record.outcome = Outcome.REFUSED
         record.status = STATUS_OF[refused.reason]
-        status, headers, body = refusal_answer(refused)
+        status, headers, body = refusal_answer(refused, record.level)
         record.request_id = record.request_id or _new_request_id()
         headers.append((b"x-request-id", record.request_id.encode()))
         lingers = refused.reason is Refusal.BODY_TOO_LARGE

@@ -88,6 +88,7 @@ class Realtime:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         record = Record("GET", scope["path"], time.perf_counter())
         record.streamed = True
+        record.level = self._turnstile.router.degradation.level
         client = ClientSocket(scope, receive, send, self._settings())
         try:
             await self._serve(scope, client, record)
@@ -186,7 +187,7 @@ class Realtime:
                 record.status = 101
                 client.engine = engine
                 headers = _told(raw_headers(engine.response), record)
-                headers.append((b"x-headrace-route", route_label(lease)))
+                headers.append((b"x-headrace-route", route_label(lease, record.level)))
                 await client.accept(engine.subprotocol, headers)
                 while True:
                     message = await engine.recv()
@@ -274,7 +275,7 @@ async def _refuse(refused: Refused, client: ClientSocket, record: Record) -> Non
         await client.close(code, refused.message[:100])
         return
     record.outcome = Outcome.REFUSED
-    record.status, headers, body = refusal_answer(refused)
+    record.status, headers, body = refusal_answer(refused, record.level)
     headers.append((b"x-request-id", record.request_id.encode("latin-1")))
     await client.answer(record.status, headers, body)
 

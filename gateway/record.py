@@ -40,6 +40,8 @@ class Record:
     """The last attempt began."""
     first_byte_at = 0.0
     ended_at = 0.0
+    level = 0
+    """Of the ladder of overload, when the request came."""
     status = 0
     streamed = False
     outcome = Outcome.OK

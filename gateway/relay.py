@@ -260,7 +260,7 @@ class Relay:
         record = self._record
         headers = answer_headers(answer.headers, drop_length)
         headers.append((b"x-request-id", record.request_id.encode("latin-1")))
-        headers.append((b"x-headrace-route", route_label(lease)))
+        headers.append((b"x-headrace-route", route_label(lease, record.level)))
         if self.history is not None:
             headers += self.history.headers
         record.status = answer.status
@@ -268,14 +268,19 @@ class Relay:
         return headers
 
 
-def route_label(lease: Lease) -> bytes:
+def route_label(lease: Lease, level: int) -> bytes:
+    """The value of `x-headrace-route`: what was decided of the request. `level=N` ends it while the ladder of overload is above 0.
+
+    A refusal has no route; there the header is that alone (`gateway.errors`).
+    """
     tag = lease.tag
+    degraded = f";level={level}" if level else ""
     backend = lease.backend
     queue_ms = f"{lease.queue_seconds * 1000:.0f}" if lease.queue_seconds else "0"
     return (
         f"business={tag.business};length={tag.length};lane={tag.lane};path={tag.path};pool={backend.pool};"
         f"backend={backend.id};queue_ms={queue_ms};attempts={lease.attempts};"
-        f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}"
+        f"prefix_chars={lease.known_depth};cached_tokens={lease.cached_tokens:.0f}{degraded}"
     ).encode()
 
 

@@ -3,12 +3,13 @@
 Decides nothing itself: the tenant by `gateway.tenants`, what the client asks for by `policies.hints`, what of it counts by `policies.trust`, the
 business type by `policies.classify`, what a cache may hold of it by `gateway.prompt_prefix`, lane and target by `policies.lanes`, the prompt's size by `gateway.text_size`.
 Where a trusted header names the type, `agreement_sample` of the requests are classified as well, evenly spread (`gateway.intent_accuracy`).
+While a degradation rule says `no_optional_work` nothing asks the classifier: its rules are those of a configuration without one.
 Made once for each configuration. What a head says is worked out once for the equal heads of a connection (`Client`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gateway.business import business_rules
@@ -57,10 +58,18 @@ class Client:
 
 
 class Tagging:
-    def __init__(self, settings: Settings, accuracy: IntentAccuracy | None = None) -> None:
-        """`UnusableModel` where the classifier's file changed after the configuration was checked."""
+    def __init__(
+        self,
+        settings: Settings,
+        accuracy: IntentAccuracy | None = None,
+        drops_optional_work: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`UnusableModel` where the classifier's file changed after the configuration was checked. `drops_optional_work` is asked where there is one."""
         self.tenants = Tenants(settings.tenants, settings.anonymous)
-        self._rules = business_rules(settings.business_types, settings.classifier)
+        self._rules = self._least_rules = business_rules(settings.business_types, settings.classifier)
+        if self._rules.classifier is not None:
+            self._least_rules = business_rules(settings.business_types)
+        self._drops_optional_work = drops_optional_work
         self._aliases = settings.aliases
         self._looks_for_prefixes = settings.affinity.enabled and _is_shared(settings)
         self._classifies = bool(settings.business_types)
@@ -137,6 +146,8 @@ class Tagging:
 
     def _business(self, client: Client, path: str, model: str, fields: dict[str, Any]) -> BusinessType:
         rules, tenant = self._rules, client.tenant
+        if rules.classifier is not None and self._drops_optional_work():
+            rules = self._least_rules
         system = text = ""
         # Named by the client or its tenant: no need to look into the text.
         is_named = client.hints.business in rules.types or tenant.business_type in rules.types
@@ -145,7 +156,7 @@ class Tagging:
         name, source = rules.business_of(
             client.hints.business, tenant.name, tenant.business_type, model, path, system, text
         )
-        if self._accuracy is not None and source is Source.HEADER and fields:
+        if rules.classifier is not None and self._accuracy is not None and source is Source.HEADER and fields:
             self._sampled += self._sample
             if self._sampled >= 1.0:
                 self._sampled -= 1.0

@@ -1,7 +1,8 @@
 """What a degradation rule does while it holds, and what several of them do together.
 
 Decides the combination of all actions that are asked for at one time (`combined`), whatever their order and however often one is asked for:
-- of the shares of a backend's window the smallest (not the product); of the limits of requests per second and of an answer's length the smallest;
+- of the shares of a backend's window the smallest (not the product), and so of a pool's for batch requests; of the limits of requests per second and of an
+  answer's length the smallest;
 - of the lanes that are let in the most urgent bound;
 - of all others the union.
 Inputs: who is concerned by each action (`Asked`), for some actions are about backends or pools; `requests_per_second` is what `LimitRate` comes to, fixed when its rule
@@ -86,6 +87,28 @@ class NoLending:
     """No slot of the emergency reserve is lent."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchShare:
+    """Batch requests hold at most so much of the windows of each of the subject's pools together, but one slot always."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCold:
+    """Batch requests that come are cold ones, whatever is known of their prompts or a client says."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptionalWork:
+    """No text is classified by what was learned from labelled lines; what headers, keys, models, paths and words tell stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShedOverShare:
+    """No burst is absorbed: at the first delay above the allowed one what is beyond what is served is refused, of the heaviest flows first (`policies.overload`)."""
+
+
 Action = (
     CloseColdPath
     | WindowShare
@@ -98,6 +121,10 @@ Action = (
     | RefuseBelow
     | NoRetries
     | NoLending
+    | BatchShare
+    | BatchCold
+    | NoOptionalWork
+    | ShedOverShare
 )
 
 
@@ -119,6 +146,9 @@ class Effects:
     activates_standby: bool = False
     has_no_retries: bool = False
     has_no_lending: bool = False
+    has_no_optional_work: bool = False
+    batch_is_cold: bool = False
+    sheds_over_share: bool = False
     refuses_below: Lane | None = None
     requests_per_second: float | None = None
     clamps: tuple[tuple[Lane, int | None], ...] = ()
@@ -126,6 +156,7 @@ class Effects:
     serial_pools: frozenset[PoolName] = frozenset()
     held: frozenset[BackendId] = frozenset()
     window_shares: tuple[tuple[BackendId, float], ...] = ()
+    batch_shares: tuple[tuple[PoolName, float], ...] = ()
 
 
 NO_EFFECTS = Effects()
@@ -134,6 +165,7 @@ NO_EFFECTS = Effects()
 def combined(asked: Iterable[Asked]) -> Effects:
     flags: set[type[Action]] = set()
     shares: dict[BackendId, float] = {}
+    batch_shares: dict[PoolName, float] = {}
     held: set[BackendId] = set()
     serial: set[PoolName] = set()
     clamps: set[tuple[Lane, int | None]] = set()
@@ -143,6 +175,9 @@ def combined(asked: Iterable[Asked]) -> Effects:
         if isinstance(action, WindowShare):
             for backend in backends:
                 shares[backend] = min(shares.get(backend, 1.0), action.share)
+        elif isinstance(action, BatchShare):
+            for pool in pools:
+                batch_shares[pool] = min(batch_shares.get(pool, 1.0), action.share)
         elif isinstance(action, HoldBackends):
             held.update(backends)
         elif isinstance(action, Serial):
@@ -161,12 +196,16 @@ def combined(asked: Iterable[Asked]) -> Effects:
         activates_standby=ActivateStandby in flags,
         has_no_retries=NoRetries in flags,
         has_no_lending=NoLending in flags,
+        has_no_optional_work=NoOptionalWork in flags,
+        batch_is_cold=BatchCold in flags,
+        sheds_over_share=ShedOverShare in flags,
         refuses_below=min(lanes, key=URGENCY.index) if lanes else None,
         requests_per_second=min(rates) if rates else None,
         clamps=_clamps(clamps),
         serial_pools=frozenset(serial),
         held=frozenset(held),
         window_shares=tuple(sorted((id, share) for id, share in shares.items() if share < 1.0)),
+        batch_shares=tuple(sorted((pool, share) for pool, share in batch_shares.items() if share < 1.0)),
     )
 
 
@@ -177,10 +216,9 @@ def refuses(effects: Effects, lane: Lane) -> bool:
 
 def wording(action: Action) -> str:
     """As the configuration writes it: what `action_of` reads."""
-    if isinstance(action, WindowShare):
-        return f"window_share {action.share:g}"
-    if isinstance(action, LimitRate):
-        return f"limit_rate {action.share:g}"
+    for word, kind in _SHARES.items():
+        if isinstance(action, kind):
+            return f"{word} {action.share:g}"
     if isinstance(action, RefuseBelow):
         return f"refuse_below {action.lane}"
     if isinstance(action, ClampMaxTokens):
@@ -196,6 +234,14 @@ _PLAIN: dict[str, Action] = {
     "activate_standby": ActivateStandby(),
     "no_retries": NoRetries(),
     "no_lending": NoLending(),
+    "batch_cold": BatchCold(),
+    "no_optional_work": NoOptionalWork(),
+    "shed_over_share": ShedOverShare(),
+}
+_SHARES: dict[str, type[WindowShare] | type[LimitRate] | type[BatchShare]] = {
+    "window_share": WindowShare,
+    "limit_rate": LimitRate,
+    "batch_share": BatchShare,
 }
 
 
@@ -206,9 +252,8 @@ def action_of(text: str) -> Action:
         if values:
             raise ValueError(f"{name} takes no value")
         return _PLAIN[name]
-    if name in ("window_share", "limit_rate"):
-        share = _share(name, values)
-        return WindowShare(share) if name == "window_share" else LimitRate(share)
+    if name in _SHARES:
+        return _SHARES[name](_share(name, values))
     if name == "refuse_below":
         if len(values) != 1 or values[0] not in _REFUSABLE:
             raise ValueError(f"refuse_below needs a lane; allowed: {', '.join(_REFUSABLE)}")
@@ -239,7 +284,7 @@ def _clamp(values: list[str]) -> ClampMaxTokens:
     return ClampMaxTokens(Lane(lane), None if tokens == "p90" else int(tokens))
 
 
-_WITH_VALUES = ("window_share", "limit_rate", "refuse_below", "clamp_max_tokens")
+_WITH_VALUES = (*_SHARES, "refuse_below", "clamp_max_tokens")
 _REFUSABLE = ("emergency", "interactive", "standard")
 
 

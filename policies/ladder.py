@@ -2,10 +2,10 @@
 
 | level | enter where any holds for | clear | adds |
 |---|---|---|---|
-| 1 strained | a queue stands, or saturation > 0.85: 5 s | 15 s | batch answers end at their learnt 90th percentile; the reserve is not lent |
-| 2 | interactive P95 > 1.2 x target 5 s, or >= 0.25 of the backends open | 30 s | the same for standard answers |
+| 1 strained | a queue stands, or saturation > 0.85: 5 s | 15 s | batch answers end at their learnt 90th percentile; the reserve is not lent; batch requests hold at most 0.6 of the windows |
+| 2 | interactive P95 > 1.2 x target 5 s, or >= 0.25 of the backends open | 30 s | the clamp for standard answers; batch requests count as cold; no learned classification |
 | 3 | > 0.1 shed for 10 s, or >= 0.5 open | 60 s | batch refused, fallback pools first, no second tries |
-| 4 | > 0.1 of interactive shed for 10 s, or >= 0.75 open | 60 s | standard refused |
+| 4 | > 0.1 of interactive shed for 10 s, or >= 0.75 open | 60 s | standard refused; of interactive no burst is absorbed, the heaviest flows are refused first |
 | 5 | all but one backend open | 60 s | emergencies only |
 
 Decides the next level (`climbed`): the wanted level is the highest whose entry holds; it rises by one level where a higher one is wanted, `RISE_SECONDS` after the last
@@ -24,11 +24,15 @@ from typing import NamedTuple
 from policies.degradation import Condition, Operator
 from policies.degradation_actions import (
     Action,
+    BatchCold,
+    BatchShare,
     ClampMaxTokens,
     NoLending,
+    NoOptionalWork,
     NoRetries,
     PreferFallback,
     RefuseBelow,
+    ShedOverShare,
 )
 from policies.metric_catalogue import Metric
 from policies.terms import Lane
@@ -63,13 +67,13 @@ LEVELS: tuple[Level, ...] = (
     Level(
         (_above(Metric.STANDING_QUEUE, 0.5, 5.0), _above(Metric.SATURATION_RATIO, 0.85, 5.0)),
         15.0,
-        (ClampMaxTokens(Lane.BATCH), NoLending()),
+        (ClampMaxTokens(Lane.BATCH), NoLending(), BatchShare(0.6)),
         "strained",
     ),
     Level(
         (_above(Metric.INTERACTIVE_FIRST_BYTE_OVER_TARGET, 1.2, 5.0), _open(0.25)),
         30.0,
-        (ClampMaxTokens(Lane.STANDARD),),
+        (ClampMaxTokens(Lane.STANDARD), BatchCold(), NoOptionalWork()),
         "interactive requests are late, or a quarter of the fleet is out",
     ),
     Level(
@@ -81,7 +85,7 @@ LEVELS: tuple[Level, ...] = (
     Level(
         (_above(Metric.INTERACTIVE_SHED_RATIO, 0.1, 10.0), _open(0.75)),
         60.0,
-        (RefuseBelow(Lane.INTERACTIVE),),
+        (RefuseBelow(Lane.INTERACTIVE), ShedOverShare()),
         "one in ten interactive requests is shed, or three quarters of the fleet are out",
     ),
     Level((_open(ALL_BUT_ONE),), 60.0, (RefuseBelow(Lane.EMERGENCY),), "one backend is left"),

@@ -10,6 +10,7 @@ soon as no more is asked for than is served. f empties a queue that is too long 
 Sources: the detector is CoDel's (RFC 8289) without its drop schedule; the share is core-stateless fair queueing's excess (Stoica 1998) with an explicit
 correction for the queue as in XCP (Katabi 2002). A PI controller on the delay of those that are dispatched (PIE) was tried first: that delay is as
 old as itself, and with targets of a second it swung between nobody and everybody.
+While a degradation rule says `shed_over_share` no burst is absorbed: one delay above the allowed one is enough.
 Settings: `standing_share` (0.01..1, default 0.3), `standing_seconds` (0.01..60, default 0.5).
 Limits: for queues whose requests have a target; without one nothing can be late, and the bounds of the queue are what protects it. Whoever calls it
 decides whose delays count; one of a flow that a fair queue serves at once would end what the others wait in.
@@ -62,8 +63,9 @@ def observed(
     return Delays(delays.above_since, now)
 
 
-def is_standing(delays: Delays, now: float, interval_seconds: float) -> bool:
-    return delays.at - delays.above_since >= interval_seconds and now - delays.at <= interval_seconds
+def is_standing(delays: Delays, now: float, interval_seconds: float, absorbs_bursts: bool = True) -> bool:
+    run_seconds = delays.at - delays.above_since  # below 0 without one
+    return run_seconds >= interval_seconds * absorbs_bursts and now - delays.at <= interval_seconds
 
 
 def excess_share(asked: float, served: float, delay_share: float, rules: OverloadRules) -> float:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
 
-
 AT_ONCE = 2.5
 
 

@@ -66,6 +66,7 @@ class Backend(Capacity):
         "holds",
         "home",
         "id",
+        "in_flight_batch",
         "in_flight_emergency",
         "in_flight_hot",
         "is_blocked",
@@ -89,6 +90,7 @@ class Backend(Capacity):
         """Those of them that it gets no requests for at present, see `routing.circuits`."""
         self.circuit_changes = 0
         """How often one of its circuits has changed its state: a lease that was given before a circuit's last change says nothing of it."""
+        self.in_flight_batch = 0
         self.in_flight_emergency = 0
         self.in_flight_hot = 0
         self.prefilling = 0

@@ -124,6 +124,8 @@ class Degradation:
         self.known: set[str] = set()
         """Rules whose metric was known for some subject at the last beat."""
         self.ladder = Ladder()
+        self.level = 0
+        """Of the ladder, as its metrics or an operator say; 0 without one."""
         self._fleet = fleet
         self._served_per_second = served_per_second
         self._enforce = enforce
@@ -315,7 +317,7 @@ class Degradation:
     def _settle(self, instances: Iterable[Instance]) -> None:
         """Which of these act now."""
         forces = {one.level: force.is_on for one in self._levels if (force := self.force_of(one)) is not None}
-        level = pinned(self.ladder.rung.level, forces)
+        level = self.level = pinned(self.ladder.rung.level, forces)
         for instance in instances:
             force = self.force_of(instance)
             if instance.level:

@@ -15,6 +15,7 @@ from routing.backend import Backend, Hold, Limiter
 from routing.clamps import Clamps
 from routing.entrance import Entrance
 from routing.fleet import Fleet
+from routing.overload import Overload
 from routing.reserve import Reserve
 from routing.tagger import Tagger
 
@@ -27,6 +28,7 @@ class Enforcement:
         reserve: Reserve,
         entrance: Entrance,
         clamps: Clamps,
+        overload: Overload,
         line_up_anew: Callable[[], None],
     ) -> None:
         """`line_up_anew` takes who waits to where it belongs once another pool is preferred."""
@@ -35,16 +37,21 @@ class Enforcement:
         self._reserve = reserve
         self._entrance = entrance
         self._clamps = clamps
+        self._overload = overload
         self._line_up_anew = line_up_anew
 
     def __call__(self, effects: Effects) -> None:
         fleet = self._fleet
         fleet.together(lambda: self._limit_backends(effects))
+        batch_shares = dict(effects.batch_shares)
         for pool in fleet.pools.values():
             fleet.gather(pool, pool.name not in effects.serial_pools)
+            pool.batch_share = batch_shares.get(pool.name, 1.0)
         self._reserve.lend(not effects.has_no_lending)
         self._entrance.use(effects)
         self._clamps.use(effects)
+        self._tagger.batch_is_cold = effects.batch_is_cold
+        self._overload.absorbs_bursts = not effects.sheds_over_share
         fallback = [pool.name for pool in fleet.pools.values() if PoolTag.FALLBACK in pool.tags]
         if self._tagger.prefer(frozenset(fallback) if effects.prefers_fallback else frozenset()):
             self._line_up_anew()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from policies.absence import PRESENT, Absence, AbsenceRules, after_failure
 from policies.dialects import EngineReport
 from policies.gathering import GatheringRules
-from policies.members import EMERGENCY, HOT
+from policies.members import BATCH, EMERGENCY, HOT
 from policies.pool_choice import PoolFacts, PoolTag
 from policies.terms import BackendId, PoolName
 from routing.backend import Backend, BackendPlan, Hold, Limiter
@@ -174,8 +174,11 @@ class Fleet:
             self._count_tokens(backend, lease, lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight += 1
-        if lease.tag.lane is EMERGENCY:
+        lane = lease.tag.lane
+        if lane is EMERGENCY:
             self._count_emergency(backend, 1)
+        elif lane is BATCH:
+            self._count_batch(backend, 1)
         if lease.tag.path is HOT:
             self._count_hot(backend, 1)
         for order in backend.orders:
@@ -193,8 +196,11 @@ class Fleet:
             self._count_tokens(backend, lease, -lease.tokens_held)
         if pool is not None and not backend.is_blocked and (window is None or in_flight <= window):
             pool.in_flight -= 1
-        if lease.tag.lane is EMERGENCY:
+        lane = lease.tag.lane
+        if lane is EMERGENCY:
             self._count_emergency(backend, -1)
+        elif lane is BATCH:
+            self._count_batch(backend, -1)
         if lease.tag.path is HOT:
             self._count_hot(backend, -1)
         for order in backend.orders:
@@ -217,6 +223,11 @@ class Fleet:
         if backend.home is not None and not backend.is_blocked:
             backend.home.in_flight_emergency += by
             backend.home.open_below = None
+
+    def _count_batch(self, backend: Backend, by: int) -> None:
+        backend.in_flight_batch += by
+        if backend.home is not None and not backend.is_blocked:
+            backend.home.in_flight_batch += by
 
     def _count_tokens(self, backend: Backend, lease: Lease, tokens: int) -> None:
         pool = backend.home
@@ -353,6 +364,7 @@ class Fleet:
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
+        pool.in_flight_batch = sum(backend.in_flight_batch for backend in usable)
         pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)
         rooms = [backend.room for backend in usable if backend.room is not None]
         pool.max_tokens = sum([room.max_tokens for room in rooms])

@@ -85,6 +85,7 @@ class _Queue:
 class Overload:
     def __init__(self, rules: OverloadRules) -> None:
         self.rules = rules
+        self.absorbs_bursts = True
         self._queues: OrderedDict[tuple[Lane, Line], _Queue] = OrderedDict()
 
     def refuses(
@@ -174,7 +175,7 @@ class Overload:
             # Once says little of a short queue; again and again, that no more comes than is served.
             queue.has_emptied = False
             queue.share = 0.5 * queue.share if queue.share > _GONE else 0.0
-        elif queue.share > 0.0 or is_standing(queue.delays, now, interval):
+        elif queue.share > 0.0 or is_standing(queue.delays, now, interval, self.absorbs_bursts):
             queue.share = max(excess_share(queue.asked, queue.served, queue.delay, self.rules), 0.0)
         flows = ((flow.asked, flow.weight) for flow in queue.flows.values())
         queue.level = cut_level(flows, queue.share) if queue.share > 0.0 else inf

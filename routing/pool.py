@@ -20,10 +20,12 @@ class Pool:
 
     __slots__ = (
         "backends",
+        "batch_share",
         "capacity",
         "engine_priority",
         "gathering",
         "in_flight",
+        "in_flight_batch",
         "in_flight_emergency",
         "in_flight_hot",
         "max_tokens",
@@ -52,11 +54,21 @@ class Pool:
         self.capacity = 0.0
         self.in_flight = 0
         self.in_flight_emergency = 0
+        self.in_flight_batch = 0
         self.in_flight_hot = 0
+        self.batch_share = 1.0
+        """Of its windows, what batch requests may hold."""
         self.max_tokens = self.reserved = self.reserved_hot = 0.0
         """Of its usable backends' rooms for tokens; infinite, or 0 without rooms, where nothing limits them."""
         self.open_below: tuple[float, float, float] | None = None
         """With less in flight it has a slot for a request that takes long, for a short one, for an emergency; as `routing.slots` works it out after each change."""
+
+    @property
+    def is_batch_full(self) -> bool:
+        """Whether batch requests hold as much as a degradation rule leaves them."""
+        if self.batch_share >= 1.0:
+            return False
+        return self.in_flight_batch + 1 > max(1.0, self.batch_share * self.capacity)
 
     @property
     def saturation(self) -> float:

@@ -1,6 +1,6 @@
-"""Which free slots of a pool are whose: what the reserve for emergencies leaves to short requests, and to all others.
+"""Which free slots of a pool are whose: what the reserve for emergencies leaves to short requests, and to all others, and what batch requests may hold.
 
-Rules: `policies.emergency`. State: whether slots are lent, as configured or not at all; what comes of it is kept at the pool until the pool changes.
+Rules: `policies.emergency`; `Pool.batch_share`, below 1 while a degradation rule asks for it. State: whether slots are lent, as configured or not at all; what comes of it is kept at the pool until the pool changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import inf
 
 from policies.emergency import ReserveRules, kept_slots
-from policies.members import EMERGENCY
+from policies.members import BATCH, EMERGENCY
 from policies.terms import Tag
 from routing.decision import Ticket
 from routing.fair_queue import FairQueue
@@ -45,6 +45,8 @@ class Reserve:
         """Whether the pool as a whole has one that this request may take."""
         below, short_below, emergency_below = pool.open_below or self._open_below(pool)
         in_flight = pool.in_flight
+        if tag.lane is BATCH and pool.is_batch_full:
+            return False
         if in_flight < below:
             return True
         if tag.lane is EMERGENCY:

@@ -77,9 +77,10 @@ class Router:
             self.samples,
             lambda: self.forecast.served_per_second,
             Enforcement(
-                self.fleet, self.tagger, self.slots.reserve, self.entrance, self.clamps, self._line_up_anew
+                self.fleet, self.tagger, self.slots.reserve, self.entrance, self.clamps,
+                self.admission.overload, self._line_up_anew,
             ),
-        )
+        )  # fmt: skip
         self.in_flight = 0
         self.preempted = 0
         """Requests that were put back for an emergency."""

@@ -10,7 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from policies.degradation import Rule
-from policies.degradation_actions import Action, ActivateStandby, PreferFallback, Serial, WindowShare
+from policies.degradation_actions import (
+    Action,
+    ActivateStandby,
+    BatchShare,
+    PreferFallback,
+    Serial,
+    WindowShare,
+)
 from policies.metric_catalogue import Metric, Scope
 from policies.pool_choice import PoolTag
 from routing.backend import Backend, Hold
@@ -79,6 +86,11 @@ def _no_size(fleet: Fleet) -> str:
     return "no backend has a window, and none says how many requests it runs at a time: there is nothing to shrink"
 
 
+def _no_window(fleet: Fleet) -> str:
+    is_bounded = any(backend.whole_window is not None for backend in fleet)
+    return "" if is_bounded else "no backend has a window: there is nothing to share"
+
+
 def _no_gathering(fleet: Fleet) -> str:
     gathers = any(pool.planned_gathering is not None for pool in fleet.pools.values())
     return "" if gathers else "no pool gathers requests"
@@ -92,5 +104,6 @@ _LACKS: dict[type[Action], Callable[[Fleet], str]] = {
     PreferFallback: _no_fallback,
     ActivateStandby: _no_standby,
     WindowShare: _no_size,
+    BatchShare: _no_window,
     Serial: _no_gathering,
 }

@@ -34,6 +34,7 @@ from routing.ways import Places, Ways
 
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
+_ABOVE_BATCH = (EMERGENCY, INTERACTIVE, STANDARD)
 _URGENT = (EMERGENCY, INTERACTIVE)
 _EMERGENCIES = (EMERGENCY,)
 
@@ -245,6 +246,9 @@ class Slots:
                     self.tokens.keep(pool.name, self._with_slot(group, line, avoided), ticket)
             if backend is None:
                 if not has_slot:
+                    if tag.lane is BATCH and pool.is_batch_full:
+                        lanes = _ABOVE_BATCH
+                        continue
                     # The rest is the emergencies'.
                     if tag.lane is EMERGENCY or not queue.waiting_in_lane(EMERGENCY):
                         return

@@ -13,7 +13,7 @@ from math import inf
 from policies.cost import weighted_tokens
 from policies.emergency_budget import UNUSED_BUDGET, EmergencyBudget, EmergencyBudgetRules, claimed
 from policies.lengths import LengthRules, length_class
-from policies.members import COLD, EMERGENCY, HOT, INTERACTIVE
+from policies.members import BATCH, COLD, EMERGENCY, HOT, INTERACTIVE
 from policies.outputs import OutputRules
 from policies.pool_choice import PoolChoiceRules, PoolFacts, is_realtime, preference
 from policies.terms import LengthClass, PoolName, Tag
@@ -43,6 +43,8 @@ class Tagger:
         self._pools: Sequence[PoolFacts] = ()
         self._has_bounds = False
         self._orders: dict[tuple[tuple[PoolName, ...], bool], tuple[PoolName, ...]] = {}
+        self.batch_is_cold = False
+        """Whether a request that comes as batch is a cold one, whatever its prompt."""
         self._preferred: frozenset[PoolName] = frozenset()
         """Pools that come before the others of any order."""
         self.rules = rules
@@ -89,6 +91,8 @@ class Tagger:
             elif key is not None:
                 is_hot, hot = placement.heat(key, now)
                 path = path or (HOT if is_hot else COLD)
+            if self.batch_is_cold and lane is BATCH:
+                path = COLD
             placement.paths.arrived(path or COLD, cost)
         return Tag(
             business, length, lane, path or COLD, tenant, weight, prompt, output, output_p90, cost, streamed, target,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from gateway.app import Gateway
 from gateway.business import business_rules
 from gateway.classifier_file import UnusableModel, written
 from gateway.configuration import ConfigurationError, Fault, parse, verify
+from gateway.degradation_settings import RuleSettings
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.paths import Kind
 from gateway.settings import (
@@ -30,6 +32,7 @@ from gateway.settings import (
     Settings,
 )
 from gateway.tagging import Tagging
+from policies.metric_catalogue import Metric
 from policies.text_classifier import TextClassifier
 
 TYPES = (
@@ -188,7 +191,41 @@ def test_default_is_a_type_that_a_classifier_may_know(tmp_path: Path) -> None:
     assert business(Tagging(settings(str(path))), LOAN) == "default"
 
 
+def test_while_optional_work_is_dropped_the_classifier_is_not_asked_and_all_other_rules_stay(
+    model: str,
+) -> None:
+    accuracy, drops = IntentAccuracy(), False
+    tagging = Tagging(settings(model, agreement_sample=1), accuracy, lambda: drops)
+    assert business(tagging, LOAN) == "loans"
+    drops = True
+    assert business(tagging, LOAN) == "default"
+    assert business(tagging, LOAN, model="card-model") == business(tagging, f"{LOAN} with my visa") == "cards"
+    assert business(tagging, LOAN, named("loans")) == "loans"
+    assert (accuracy.agreed, accuracy.disagreed, accuracy.abstained) == (0, 0, 0)
+    drops = False
+    assert business(tagging, LOAN, named("loans")) == business(tagging, LOAN) == "loans"
+    assert accuracy.agreed == 1
+
+
 # --- the running gateway ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rule_drops_the_optional_work_of_the_running_gateway_and_of_one_that_was_reloaded(
+    model: str,
+) -> None:
+    least = RuleSettings(
+        name="least", metric=Metric.SATURATION_RATIO, threshold=9, actions=("no_optional_work",)
+    )
+    made = Gateway(replace(settings(model), rules=(least,)), lambda raw: None)
+    try:
+        degradation, now = made.router.degradation, asyncio.get_running_loop().time()
+        for is_on, found in ((True, "default"), (False, "loans")):
+            degradation.force("least", None, is_on, now + 60, "ann", now)
+            assert business(made.proxy.snapshot.tagging, LOAN) == found
+            made.configure(made.settings)
+            assert business(made.proxy.snapshot.tagging, LOAN) == found
+    finally:
+        await made.close()
 
 
 async def test_a_reload_takes_the_new_file_and_one_that_went_bad_changes_nothing(model: str) -> None:

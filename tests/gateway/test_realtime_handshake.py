@@ -129,6 +129,7 @@ async def test_the_engine_sees_the_clients_headers_but_hop_by_hop_and_gateway_on
             assert client.response is not None
             assert client.response.headers["x-request-id"] == "mine"
             assert "backend=" in client.response.headers["x-headrace-route"]
+            assert "level=" not in client.response.headers["x-headrace-route"]
         seen = engine.handshakes[0]
         assert seen.path == "/v1/realtime?model=m"
         names = sorted(name.lower() for name, _ in seen.headers.raw_items())
@@ -148,6 +149,16 @@ async def test_the_engine_sees_the_clients_headers_but_hop_by_hop_and_gateway_on
         assert seen.headers["user-agent"] == "a client"
         assert seen.headers["host"] == engine.url.removeprefix("http://")
         assert seen.headers["x-request-id"] == "mine"
+
+
+async def test_the_level_of_the_ladder_is_told_with_the_handshake_and_with_its_refusal() -> None:
+    async with played() as (_, stage):
+        stage.router.degradation.level = 2
+        async with await stage.connect() as client:
+            assert client.response is not None
+            assert client.response.headers["x-headrace-route"].endswith(";level=2")
+        status, _, headers = await refusal(stage, "/v1/realtime?model=unknown")
+        assert (status, headers["x-headrace-route"]) == (404, "level=2")
 
 
 async def test_a_backends_key_takes_the_place_of_the_clients_and_a_request_id_is_made() -> None:

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.degradation import Condition, Operator
-from policies.degradation_actions import ClampMaxTokens, NoLending, NoRetries, PreferFallback, RefuseBelow
+from policies.degradation_actions import (
+    BatchCold,
+    BatchShare,
+    ClampMaxTokens,
+    NoLending,
+    NoOptionalWork,
+    NoRetries,
+    PreferFallback,
+    RefuseBelow,
+    ShedOverShare,
+)
 from policies.ladder import ALL_BUT_ONE, GROUND, LEVELS, RISE_SECONDS, Rung, climbed, pinned, threshold_of
 from policies.metric_catalogue import Metric
 from policies.terms import Lane
@@ -32,10 +42,10 @@ def test_the_levels_are_those_of_the_table() -> None:
     ]
     assert [level.clear_seconds for level in LEVELS] == [15.0, 30.0, 60.0, 60.0, 60.0]
     assert [level.actions for level in LEVELS] == [
-        (ClampMaxTokens(Lane.BATCH), NoLending()),
-        (ClampMaxTokens(Lane.STANDARD),),
+        (ClampMaxTokens(Lane.BATCH), NoLending(), BatchShare(0.6)),
+        (ClampMaxTokens(Lane.STANDARD), BatchCold(), NoOptionalWork()),
         (RefuseBelow(Lane.STANDARD), PreferFallback(), NoRetries()),
-        (RefuseBelow(Lane.INTERACTIVE),),
+        (RefuseBelow(Lane.INTERACTIVE), ShedOverShare()),
         (RefuseBelow(Lane.EMERGENCY),),
     ]
 

@@ -166,10 +166,13 @@ class Stage:
             "clamps": (router.clamps.is_on, [router.clamps.limit(lane, "", "default") for lane in LANES]),
             "wait": router.entrance.wait_seconds(self.now),
             "fits": self.fits(),
+            "batch_shares": [one.batch_share for one in router.fleet.pools.values()],
+            "batch_path": self.tag(HOT._replace(lane=Lane.BATCH)).path,
+            "absorbs_bursts": router.admission.overload.absorbs_bursts,
         }
 
-    def tag(self) -> Any:
-        return self.router.tagger.tag("", HOT, self.now, 1.0)
+    def tag(self, intent: Intent = HOT) -> Any:
+        return self.router.tagger.tag("", intent, self.now, 1.0)
 
 
 def rule(*actions: Action | str, name: str = "r", scope: Scope = Scope.FLEET, **fields: Any) -> Rule:

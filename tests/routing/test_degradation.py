@@ -421,14 +421,18 @@ def test_each_level_adds_its_actions_and_takes_them_back() -> None:
     stage.told(Metric.OPEN_RATIO, 0.8)
     stage.beat()
     assert level(stage) == 1 and effects.effects.has_no_lending
-    assert clamps() == [Lane.BATCH]
+    assert clamps() == [Lane.BATCH] and effects.effects.batch_shares == (("f", 0.6), ("p", 0.6))
+    assert not effects.effects.batch_is_cold and effects.level == 1
     stage.beats(2.0)
     assert level(stage) == 2 and clamps() == [Lane.STANDARD, Lane.BATCH]
+    assert effects.effects.batch_is_cold and effects.effects.has_no_optional_work
+    assert not effects.effects.sheds_over_share
     stage.beats(2.0)
     assert level(stage) == 3 and let_in(stage) == [Lane.EMERGENCY, Lane.INTERACTIVE, Lane.STANDARD]
     assert effects.effects.has_no_retries and stage.tag().pools[0] == "f"
     stage.beats(2.0)
     assert level(stage) == 4 and let_in(stage) == [Lane.EMERGENCY, Lane.INTERACTIVE]
+    assert effects.effects.sheds_over_share and effects.level == 4
     stage.told(Metric.OPEN_RATIO, 0.9)
     stage.beats(2.0)
     assert level(stage) == 5 and let_in(stage) == [Lane.EMERGENCY]

@@ -15,6 +15,7 @@ from policies.metric_catalogue import Metric, Scope
 from policies.path_split import PathRules
 from policies.pool_choice import PoolTag
 from policies.terms import CachePath, Lane, PoolName, Refusal, Verdict
+from routing.backend import Hold
 from routing.clamps import MAX_KEPT
 from routing.decision import Intent, Lease
 from routing.placement import AffinityRules
@@ -25,6 +26,7 @@ from tests.routing.test_overload import PER_SECOND, TARGET, engine
 
 COLD = Intent(path=CachePath.COLD)
 GATHERING = GatheringRules(4, 8, 0.1, False)
+BATCH = HOT._replace(lane=Lane.BATCH)
 
 
 def switched(stage: Stage, is_on: bool, subject: str = "", scope: Scope = Scope.FLEET) -> None:
@@ -49,6 +51,10 @@ def switched(stage: Stage, is_on: bool, subject: str = "", scope: Scope = Scope.
         ("refuse_below standard", {"entrance"}),
         ("no_retries", set()),
         ("no_lending", set()),
+        ("batch_share 0.5", {"batch_shares"}),
+        ("batch_cold", {"batch_path"}),
+        ("no_optional_work", set()),
+        ("shed_over_share", {"absorbs_bursts"}),
     ],
 )
 def test_an_action_changes_what_it_says_and_its_undo_leaves_no_trace(action: str, changed: set[str]) -> None:
@@ -337,3 +343,116 @@ def test_without_lending_nobody_borrows_of_the_reserve() -> None:
     assert stage.fits() == {"p0": 4}
     switched(stage, False)
     assert stage.fits() == {"p0": 6}
+
+
+def test_batch_requests_hold_no_more_than_their_share_and_all_others_have_the_rest() -> None:
+    stage = Stage(pool("p", window=10), rules=[rule("batch_share 0.6")])
+    assert stage.fits(BATCH) == {"p0": 10}
+    switched(stage, True)
+    assert stage.fits(BATCH) == {"p0": 6} and stage.fits() == {"p0": 10}
+    held = [stage.leased(BATCH) for _ in range(6)]
+    tickets = [stage.waiting(BATCH) for _ in range(2)]
+    others = []
+    for _ in range(4):
+        ticket = stage.waiting()
+        [(granted, lease)] = stage.router.pump(stage.now)
+        assert granted is ticket and isinstance(lease, Lease), (
+            "whoever waits for the share is in nobody's way"
+        )
+        others.append(lease)
+    stage.finish(*others)
+    assert stage.router.pump(stage.now) == [], "free slots are not the batch lane's"
+    stage.finish(held.pop())
+    [(granted, lease)] = stage.router.pump(stage.now)
+    assert granted is tickets[0] and isinstance(lease, Lease)
+    held.append(lease)
+    switched(stage, False)
+    [(granted, lease)] = stage.router.pump(stage.now)
+    assert granted is tickets[1] and isinstance(lease, Lease)
+    stage.finish(lease, *held)
+    assert stage.fits(BATCH) == {"p0": 10}
+
+
+def test_a_share_for_batch_requests_is_that_of_its_pool_and_one_slot_at_least_and_nothing_without_windows() -> (
+    None
+):
+    stage = Stage(
+        pool("p", backends=2, window=5),
+        pool("q", window=5),
+        rules=[rule("batch_share 0.5", scope=Scope.POOL)],
+    )
+    switched(stage, True, "p", Scope.POOL)
+    assert sum(stage.fits(BATCH._replace(pools=(PoolName("p"),))).values()) == 5
+    assert stage.fits(BATCH._replace(pools=(PoolName("q"),))) == {"q0": 5}
+    stage = Stage(pool("p", window=1), rules=[rule("batch_share 0.1")])
+    switched(stage, True)
+    assert stage.fits(BATCH) == {"p0": 1}
+    stage = Stage(pool("p", window=None), rules=[rule("batch_share 0.1")])
+    switched(stage, True)
+    assert all(stage.leased(BATCH) for _ in range(20))
+
+
+def test_what_batch_requests_hold_of_a_backend_that_is_out_does_not_count_until_it_is_back() -> None:
+    stage = Stage(pool("p", backends=2, window=10), rules=[rule("batch_share 0.5")])
+    fleet = stage.router.fleet
+    switched(stage, True)
+    held = [stage.leased(BATCH) for _ in range(10)]
+    stage.router.cancel(stage.waiting(BATCH))
+    there = stage.backend("p0")
+    assert there.in_flight == 5
+    fleet.hold(there, Hold.OPERATOR)
+    stage.router.cancel(stage.waiting(BATCH))
+    stage.finish(*(lease for lease in held if lease.backend is there))
+    stage.router.cancel(stage.waiting(BATCH))
+    fleet.release(there, Hold.OPERATOR)
+    assert stage.fits(BATCH) == {"p0": 5}
+    stage.finish(*(lease for lease in held if lease.open))
+    assert sum(stage.fits(BATCH).values()) == 10
+
+
+def test_where_requests_are_gathered_who_waits_for_the_batch_lanes_share_holds_up_nobody() -> None:
+    gathering = GatheringRules(8, 8, 0.1, False)
+    stage = Stage(pool("p", gathering=gathering, window=10), rules=[rule("batch_share 0.4")])
+    switched(stage, True)
+    tickets = [stage.waiting(BATCH) for _ in range(7)]
+    tickets.append(stage.waiting())
+    stage.now += 1.0
+    granted = [ticket for ticket, lease in stage.router.pump(stage.now) if isinstance(lease, Lease)]
+    assert [ticket.tag.lane for ticket in granted].count(Lane.BATCH) == 4
+    assert set(granted) == {*tickets[:4], tickets[7]}
+    stage.waiting()
+    assert stage.router.pump(stage.now) == [], "it is held back to be gathered"
+    assert stage.router.look_at > stage.now
+
+
+def test_batch_requests_that_count_as_cold_are_cold_whatever_they_are_and_no_others() -> None:
+    stage = Stage(rules=[rule("batch_cold", "close_cold_path")])
+    assert stage.leased(BATCH).tag.path is CachePath.HOT
+    switched(stage, True)
+    assert stage.objection(BATCH) is Refusal.COLD_PATH_CLOSED
+    assert [stage.tag(HOT._replace(lane=lane)).path for lane in LANES] == [CachePath.HOT] * 3 + [
+        CachePath.COLD
+    ]
+    switched(stage, False)
+    assert stage.leased(BATCH).tag.path is CachePath.HOT
+
+
+@pytest.mark.parametrize("sheds", [False, True])
+def test_while_it_sheds_what_is_over_its_share_no_burst_is_absorbed_and_a_light_flow_loses_nothing(
+    sheds: bool,
+) -> None:
+    stage = engine()
+    stage.router.admission.overload.absorbs_bursts = not sheds
+    intents = {name: Intent(tenant=name, target_seconds=10.0) for name in ("heavy", "light")}
+    stage.run(10.0, {"heavy": 1.9 * PER_SECOND, "light": 0.1 * PER_SECOND}, intents)
+    assert (stage.lost("heavy") > 0.1) is sheds
+    assert stage.lost("light") == 0.0
+    if not sheds:
+        assert not stage.refused
+
+
+def test_what_is_served_is_not_shed_though_no_burst_is_absorbed() -> None:
+    stage = engine()
+    stage.router.admission.overload.absorbs_bursts = False
+    stage.run(10.0, {"a": PER_SECOND})
+    assert not stage.refused

@@ -94,12 +94,15 @@ def test_what_only_traffic_tells_is_no_objection_but_where_it_never_will() -> No
 
 
 def test_actions_need_something_to_act_upon() -> None:
-    does = rule("prefer_fallback", "activate_standby", "window_share 0.5", "serial", "hold")
+    does = rule(
+        "prefer_fallback", "activate_standby", "window_share 0.5", "batch_share 0.6", "serial", "hold"
+    )
     stage = Stage(pool("p", window=None), rules=[does])
     assert of(stage, does) == [
         "no pool is tagged fallback",
         "no pool is tagged standby",
         "no backend has a window, and none says how many requests it runs at a time: there is nothing to shrink",
+        "no backend has a window: there is nothing to share",
         "no pool gathers requests",
     ]
     gathering = GatheringRules(4, 8, 0.1, False)

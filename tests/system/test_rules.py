@@ -510,3 +510,26 @@ async def test_what_is_wrong_with_a_force_is_said_and_nothing_is_forced() -> Non
         assert "POST" in orjson.loads(answer.body)["error"]["message"]
         degradation = gateway.gateway.router.degradation
         assert degradation.effects == NO_EFFECTS and not degradation.forces.trail
+
+
+async def test_the_ladders_level_is_in_the_route_of_answers_and_refusals_while_it_is_above_the_ground() -> (
+    None
+):
+    async with (
+        engine() as server,
+        gateway_of(
+            pool("p", server), degradation=replace(QUICK, ladder=True, default_rules=False)
+        ) as gateway,
+    ):
+        assert "level" not in route(await ask(gateway, "hello", STANDARD))
+        degradation = gateway.gateway.router.degradation
+        now = asyncio.get_running_loop().time()
+        degradation.force("ladder-3", None, True, now + HOUR, "ann", now)
+        answer = await ask(gateway, "hello", STANDARD)
+        assert (answer.value(b"x-headrace-route") or b"").endswith(b";level=3")
+        refused = await ask(gateway, "hello", BATCH)
+        assert_refused(refused, 503, b"lane_refused")
+        assert refused.value(b"x-headrace-route") == b"level=3"
+        degradation.unforce("ladder-3", None, "ann", now)
+        assert "level" not in route(await ask(gateway, "hello", BATCH))
+        assert (await gateway.post({"model": "nobody"})).value(b"x-headrace-route") is None
