@@ -29,8 +29,9 @@ Write = Callable[[bytes], object]
 
 
 class RequestLog:
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, wall_clock: Callable[[], float] = time.time) -> None:
         self._write = write
+        self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
         self._records: list[Record] = []
         self._taken = 0  # counted by the loop alone
@@ -38,8 +39,6 @@ class RequestLog:
         self._dropped = 0
         self._flush: asyncio.TimerHandle | None = None
         self._batches: queue.SimpleQueue[tuple[list[Record], int] | None] = queue.SimpleQueue()
-        # perf_counter has no epoch; one pair of readings turns it into wall time.
-        self._epoch = time.time() - time.perf_counter()
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
         self._thread.start()
 
@@ -69,7 +68,12 @@ class RequestLog:
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
             records, dropped = batch
-            lines = [orjson.dumps(self._line(record), option=orjson.OPT_APPEND_NEWLINE) for record in records]
+            # perf_counter has no epoch; one pair of readings for each batch, since the wall clock may have been set right meanwhile.
+            epoch = self._wall_clock() - time.perf_counter()
+            lines = [
+                orjson.dumps(self._line(record, epoch), option=orjson.OPT_APPEND_NEWLINE)
+                for record in records
+            ]
             if dropped:
                 lines.append(orjson.dumps({"log_records_dropped": dropped}, option=orjson.OPT_APPEND_NEWLINE))
             # Nobody reads any more, or the stream was closed (ValueError): requests matter, their log does not.
@@ -77,11 +81,11 @@ class RequestLog:
                 self._write(b"".join(lines))
             self._written += len(records)
 
-    def _line(self, record: Record) -> dict[str, object]:
+    def _line(self, record: Record, epoch: float) -> dict[str, object]:
         start = record.ready_at or record.arrived_at
         usage = record.usage
         return {
-            "ts": round(self._epoch + record.arrived_at, 3),
+            "ts": round(epoch + record.arrived_at, 3),
             "request_id": record.request_id,
             "method": record.method[:MAX_TEXT],
             "path": _printable(record.path),

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeVar
 
 from gateway.series import Latency
+from gateway.sessions.patience import Patience
 from gateway.sessions.store import (
     Append,
     Appended,
@@ -38,7 +39,6 @@ MAX_CALLS = 8
 WRITE_TIMEOUTS = 4.0
 WAIT_TIMEOUTS = 4.0
 """How long a call may wait for those before it."""
-_LOOKS = 3
 SECONDS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25)
 ANSWERED = frozenset({StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.ANSWERED})
 """The store is there. Whatever is not known to be its own words counts against it: a client library finds ever new ways to say that nobody answers."""
@@ -167,7 +167,7 @@ class GuardedStore:
         began = self._clock()
         try:
             async with asyncio.timeout(None) as bound:
-                patience = _Patience(bound, seconds)
+                patience = Patience(bound, seconds)
                 try:
                     value = await ask()
                 finally:
@@ -220,27 +220,3 @@ class GuardedStore:
             self._probe = None
         _logger.warning("the session store answers again")
         self._closed_again.set()
-
-
-class _Patience:
-    """Ends `bound` after so many seconds. A stretch in which this process was busy elsewhere counts as half of them at most: the store may have answered meanwhile."""
-
-    def __init__(self, bound: asyncio.Timeout, seconds: float) -> None:
-        self._bound = bound
-        self._seconds = self._left = seconds
-        self._loop = asyncio.get_running_loop()
-        self._look_again()
-
-    def end(self) -> None:
-        self._timer.cancel()
-
-    def _look_again(self) -> None:
-        self._since = self._loop.time()
-        self._timer = self._loop.call_later(min(self._left, self._seconds / _LOOKS), self._look)
-
-    def _look(self) -> None:
-        self._left -= min(self._loop.time() - self._since, self._seconds / 2)
-        if self._left > 1e-6:  # less does not move a clock
-            self._look_again()
-        else:
-            self._bound.reschedule(self._loop.time())

@@ -34,6 +34,7 @@ from gateway.request import Request
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
 from gateway.sessions.capture import StreamCapture, plain_message
 from gateway.sessions.messages import Prompt, estimated_tokens, with_window
+from gateway.sessions.patience import is_done_within
 from gateway.sessions.store import (
     Append,
     Appended,
@@ -80,9 +81,14 @@ class Sessions(NamedTuple):
         pending = self.writer.pending(key)
         if pending is not None:
             waiting = asyncio.ensure_future(pending)
-            done, _ = await asyncio.wait([waiting], timeout=timeout_seconds)
-            if not done:
-                raise StoreUnavailable(StoreFault.TIMEOUT, "a turn of this session is still to be written")
+            try:
+                if not await is_done_within(timeout_seconds, waiting):
+                    raise StoreUnavailable(
+                        StoreFault.TIMEOUT, "a turn of this session is still to be written"
+                    )
+            finally:
+                if waiting is not pending:  # made here, for a coroutine
+                    waiting.cancel()
             error = waiting.exception()
             if isinstance(error, StoreUnavailable):
                 raise error
@@ -241,9 +247,9 @@ class History:
         histories = self._histories
         if writing is None or not histories.is_strict:
             return
-        done, _ = await asyncio.wait([writing], timeout=2 * histories.timeout_seconds)
+        is_known = await is_done_within(2 * histories.timeout_seconds, writing)
         try:
-            if not done:
+            if not is_known:
                 raise StoreUnavailable(StoreFault.TIMEOUT, "it is not known whether the turn was taken")
             appended = writing.result()
         except StoreUnavailable as error:

@@ -80,8 +80,6 @@ class WriteBehind:
         self._appends: deque[_Waiting] = deque()
         self._appends_of: dict[SessionKey, int] = {}
         self._last_fault = StoreFault.OTHER
-        self._is_failing = False
-        """The last batch was not taken."""
         self._retry_seconds = RETRY_SECONDS
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -118,9 +116,7 @@ class WriteBehind:
         return waiting.done
 
     def pending(self, key: SessionKey) -> Awaitable[None] | None:
-        """None where nothing of that session waits or the store is not asked now; else what lasts until its writes are done, but no longer than a read may.
-
-        Raises `StoreUnavailable` where they are not done by then and the store does not take any: a window read now would lack a turn."""
+        """None where nothing of that session waits or the store is not asked now; else what lasts until its writes are done or the store is not asked any more. Whoever awaits it bounds it."""
         return self._until_written(key) if self._holds_up(key) else None
 
     async def flush(self, seconds: float) -> int:
@@ -187,10 +183,8 @@ class WriteBehind:
                 self._confirm(self._responses, owners)
         except StoreUnavailable as fault:
             self._last_fault = fault.reason
-            self._is_failing = True
             return False
         self._retry_seconds = RETRY_SECONDS
-        self._is_failing = False
         return True
 
     async def _send_appends(self) -> None:
@@ -275,11 +269,8 @@ class WriteBehind:
 
     async def _until_written(self, key: SessionKey) -> None:
         self._start()
-        deadline = self._loop.time() + self._store.timeout_seconds
-        while self._holds_up(key) and (left := deadline - self._loop.time()) > 0:
-            await asyncio.wait([self._next_settled()], timeout=left)
-        if self._is_failing and self._holds_up(key):
-            raise StoreUnavailable(self._last_fault, "a turn of this session could not be written yet")
+        while self._holds_up(key):
+            await asyncio.wait([self._next_settled()])
 
     def _next_settled(self) -> asyncio.Future[None]:
         if self._settled is None:

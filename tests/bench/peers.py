@@ -140,14 +140,14 @@ http {{
 
 
 def nginx_path() -> str:
-    return from_apt("nginx", "nginx-light")
+    return _from_apt("nginx", "nginx-light")
 
 
 def haproxy_path() -> str:
-    return from_apt("haproxy", "haproxy")
+    return _from_apt("haproxy", "haproxy")
 
 
-def from_apt(command: str, package: str) -> str:
+def _from_apt(command: str, package: str) -> str:
     """The path of `command`, installed with apt if it is not there and the benchmark runs as root."""
     if path := _system_path(command):
         return path

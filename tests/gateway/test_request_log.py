@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,24 @@ async def test_a_record_is_one_line_with_what_became_of_the_request() -> None:
         "cached_tokens": 2,
         "completion_tokens": 5,
     }
+
+
+async def test_a_line_tells_the_time_of_a_wall_clock_that_was_set_right_meanwhile() -> None:
+    told = iter([1_000.0, 5_000.0])
+    out: asyncio.Queue[bytes] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    log = RequestLog(lambda data: loop.call_soon_threadsafe(out.put_nowait, data), lambda: next(told))
+    times = []
+    for _ in range(2):
+        record = ended()
+        record.arrived_at = time.perf_counter()
+        log.ended(record)
+        async with asyncio.timeout(WAIT_SECONDS):
+            [line] = lines(await out.get())
+        times.append(line["ts"])
+    log.close()
+    # Each is a moment before its reading, by as long as the line waited.
+    assert times[0] <= 1_000.0 and 4_000.0 < times[1] <= 5_000.0
 
 
 async def test_a_request_that_ended_early_has_no_times_that_did_not_happen() -> None:

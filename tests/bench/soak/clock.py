@@ -1,47 +1,39 @@
-"""The gateway's wall clock, moved by libfaketime (Debian: `apt-get install faketime`): for its process alone, from outside, while its monotonic clock stays right.
+"""The gateway's wall clock, moved from outside for its process alone, while its monotonic clock and its waits stay right (`wall_clock.c`).
 
-Where the library cannot be had no clock is moved, and the report says so.
+That is compiled with the machine's `cc`; where there is none no clock is moved, and the report says so.
 """
 
 from __future__ import annotations
 
+import shutil
+import struct
+import subprocess
 from pathlib import Path
 
-from tests.bench.peers import AbsentError, from_apt
-
-SEEN_WITHIN_SECONDS = 1.0
-"""The library looks into its file so often."""
-_LIBRARY = "faketime/libfaketimeMT.so.1"
+_SOURCE = Path(__file__).with_name("wall_clock.c")
 
 
 class WallClock:
     def __init__(self, scratch: Path) -> None:
-        self._file = scratch / "clock"
+        self._file = scratch / "wall-clock"
         self.absent = ""
         """Why it cannot be moved."""
         self.environment: list[str] = []
         """NAME=VALUE for the process whose clock it is."""
-        try:
-            library = _library()
-        except AbsentError as error:
-            self.absent = str(error)
+        compiler = shutil.which("cc")
+        if compiler is None:
+            self.absent = "there is no C compiler (cc)"
             return
-        self.step("+0")
-        self.environment = [
-            f"LD_PRELOAD={library}",
-            f"FAKETIME_TIMESTAMP_FILE={self._file}",
-            f"FAKETIME_CACHE_DURATION={SEEN_WITHIN_SECONDS:.0f}",
-            "FAKETIME_DONT_FAKE_MONOTONIC=1",
-        ]
+        library = scratch / "wall_clock.so"
+        argv = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.absent = f"{_SOURCE.name} could not be compiled: {done.stderr[-300:].strip()}"
+            return
+        self._file.write_bytes(bytes(8))
+        self.environment = [f"LD_PRELOAD={library}", f"WALL_CLOCK_FILE={self._file}"]
 
-    def step(self, offset: str) -> None:
-        """Seconds with their sign, against the machine's clock."""
-        self._file.write_text(offset)
-
-
-def _library() -> Path:
-    from_apt("faketime", "faketime")
-    for root in ("/usr/lib", "/usr/local/lib", "/usr/lib64"):
-        for found in (*Path(root).glob(_LIBRARY), *Path(root).glob(f"*/{_LIBRARY}")):
-            return found
-    raise AbsentError("libfaketime is not where it should be")
+    def step(self, seconds: int) -> None:
+        """Against the machine's clock; at once."""
+        with self._file.open("r+b") as file:  # the other process has it mapped: never replaced, never cut
+            file.write(struct.pack("=q", seconds))

@@ -38,7 +38,7 @@ class Mischief:
                 except TimeoutError:
                     pass
         if self._stage.clock.environment:
-            self._stage.clock.step("+0")
+            self._stage.clock.step(0)
         await self._reload("whole")
 
     async def _make(self, trouble: Trouble) -> None:
@@ -54,7 +54,7 @@ class Mischief:
             await self._reload(trouble.argument)
         elif self._stage.clock.environment:
             self._end_at_once(trouble)
-            self._stage.clock.step(trouble.argument)
+            self._stage.clock.step(int(trouble.argument))
 
     def _end_at_once(self, trouble: Trouble) -> None:
         now = asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -75,10 +75,10 @@ def shown(levels: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.0f}" for name, value in levels.items())
 
 
-async def _phase(seconds: float, run: Callable[[asyncio.Event], object]) -> None:
+async def _phase(seconds: float, run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
-    await run(over)  # type: ignore[misc]
+    await run(over)
 
 
 async def _watch(

@@ -17,10 +17,17 @@ PAUSE_SECONDS = 0.35
 """On average, between two calls of one client."""
 
 
-async def traffic(port: int, ledger: Ledger, chance: Random, requests: Requests, over: asyncio.Event) -> None:
+async def traffic(
+    port: int,
+    ledger: Ledger,
+    chance: Random,
+    requests: Requests,
+    over: asyncio.Event,
+    leaving: int = LEAVING,
+) -> None:
     """Until it is over and every client has its answer."""
     clients = [_waits(port, ledger, Random(chance.random()), requests, over) for _ in range(WAITING)]
-    clients += [_leaves(port, ledger, Random(chance.random()), requests, over) for _ in range(LEAVING)]
+    clients += [_leaves(port, ledger, Random(chance.random()), requests, over) for _ in range(leaving)]
     await asyncio.gather(*clients)
 
 
