@@ -141,8 +141,9 @@ async def test_b009_usage_comes_as_the_engine_sends_it() -> None:
             for one in data_of(body)
         ]
 
-    fields = {"model": "emulated", "stream": True, "max_tokens": 4, "seed": 1}
-    raw = chat_body(stream_options={"include_usage": True}, **fields)
+    raw = chat_body(
+        model="emulated", stream=True, max_tokens=4, seed=1, stream_options={"include_usage": True}
+    )
     async with engine() as only, running(only) as gateway:
         direct = await client.send(only.port, client.request("POST", CHAT, [JSON], raw))
         answer = await gateway.post(raw)
