@@ -169,7 +169,7 @@ async def test_a_store_frozen_for_long_has_every_append_once_and_in_order_after_
     await stage.done()
 
 
-@pytest.mark.parametrize("fault", [StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.OTHER])
+@pytest.mark.parametrize("fault", [StoreFault.FULL, StoreFault.READ_ONLY, StoreFault.ANSWERED])
 @in_virtual_time
 async def test_a_store_that_takes_no_writes_is_asked_ever_less_often_until_it_does(fault: StoreFault) -> None:
     stage = Stage()
