@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests import client
 from tests.framing import HEAD_END, BodyReader, Head, Headers, Layout, parse_head
-from tests.script import Framing, Request, Script
+from tests.script import Framing, Gate, Request, Script, read_apart
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ENGINES = ("vllm-0.32.0", "sglang-0.5.23")
@@ -73,8 +74,10 @@ class Capture:
         body = self.answer_body
         if self.is_stream and asks_for_usage(request.body) and not asks_for_usage(self.request_body):
             body = body.replace(DONE, usage_event(self.engine, self.target) + DONE)
+        chunks: Iterable[bytes | Gate]
         if size := int(request.value(b"x-piece-bytes") or b"0"):
-            chunks = [body[at : at + size] for at in range(0, len(body), size)]
+            pieces = [body[at : at + size] for at in range(0, len(body), size)]
+            chunks = (part for piece in pieces for part in (piece, read_apart()))
         else:
             chunks = re.findall(rb".+?\n\n|.+\Z", body, re.DOTALL) if self.is_stream else [body]
         layout = BodyReader.of_answer(self.answer, self.status, b"GET").layout

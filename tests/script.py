@@ -56,6 +56,21 @@ class Script:
     before_head: Gate | None = None
 
 
+def read_apart(turns: int = 8) -> Gate:
+    """A gate between two chunks that a peer on this loop is to read one by one; it opens once so many turns of the loop have passed.
+
+    One turn is not enough: uvloop keeps what is written until the turn's end, and would send both at once.
+    """
+    gate = Gate()
+    loop = asyncio.get_running_loop()
+
+    def turn(left: int) -> None:
+        gate.set() if left == 0 else loop.call_soon(turn, left - 1)
+
+    turn(turns)
+    return gate
+
+
 def json_script(content: Any, *, status: int = 200, reason: bytes = b"OK") -> Script:
     return Script(status=status, reason=reason, headers=[JSON], chunks=[json.dumps(content).encode()])
 

@@ -6,6 +6,7 @@ import json
 from contextlib import AsyncExitStack
 
 from gateway.settings import EmergencySettings, LanesSettings, ProbeSettings
+from tests import client
 from tests.backend import Backend, Gate, Script
 from tests.emulator.running import until
 from tests.running import running
@@ -21,23 +22,23 @@ async def test_b110_a_call_that_gives_way_to_an_emergency_says_nothing_about_its
     lanes = LanesSettings(emergency=EmergencySettings(reserved_per_pool=0, burst=100, budget_share=1))
     async with (
         held.backend as backend,
-        running(backend, window=20, tenants=TENANTS, lanes=lanes) as gateway,
+        running(backend, window=10, tenants=TENANTS, lanes=lanes) as gateway,
         AsyncExitStack() as stack,
     ):
         router = gateway.gateway.router
         crowd = Crowd(gateway, stack)
-        for number in range(20):
+        for number in range(10):
             await crowd.send(number, SHOP, BATCH)
-        await held.has(*range(20))
-        for number in range(100, 120):
+        await held.has(*range(10))
+        for number in range(100, 110):
             await crowd.send(number, BANK, EMERGENCY)
-        for exchange in backend.exchanges[:20]:
+        for exchange in backend.exchanges[:10]:
             await exchange.peer_closed.wait()
-        held.let(*range(20), *range(100, 120))
-        for number in range(20):
+        held.let(*range(10), *range(100, 110))
+        for number in range(10):
             assert (await crowd.route(100 + number))["lane"] == "emergency"
             assert (await crowd.route(number))["attempts"] == "2"
-        assert router.preempted == 20
+        assert router.preempted == 10
         assert {one.state for one in router.circuits} <= {"closed"}
         assert gateway.metric("headrace_circuit_trips_total") == 0
         assert gateway.metric("headrace_retries_total") == gateway.metric("headrace_aborts_total") == 0
@@ -55,12 +56,13 @@ async def test_b116_looking_at_health_asks_engines_for_nothing_but_cheap_gets() 
         def generations() -> int:
             return sum(one.request.method != "GET" for one in backend.exchanges)
 
+        held: list[client.Connection] = []
         for load in (0, 4):  # idle, then full with two that wait
-            held = [await stack.enter_async_context(await gateway.begin({})) for _ in range(load)]
+            held += [await stack.enter_async_context(await gateway.begin({})) for _ in range(load)]
             await until(lambda load=load: gateway.gateway.requests_in_flight == load)  # type: ignore[misc]
             await until(lambda load=load: generations() == min(load, 2))  # type: ignore[misc]
             seen = len(backend.exchanges)
-            for _ in range(20):
+            for _ in range(10):
                 answers = [(await gateway.get(target)).status for target in OWN_PAGES]
                 assert answers == [200] * len(OWN_PAGES)
             await backend.until(lambda seen=seen: len(backend.exchanges) > seen + 3)  # type: ignore[misc]

@@ -14,7 +14,8 @@ from tests.backend import Backend, Framing, Gate, Request, Script, sse_script
 from tests.emulator.running import chat_body, engine
 from tests.field.official import CLIENTS, Heard
 from tests.running import CHAT, JSON, Running, running
-from tests.script import SSE
+from tests.script import SSE, read_apart
+from tests.system.test_bytes import counted_reads
 
 STREAM = b'{"model":"m","stream":true}'
 ASKING = b'{"model":"m","stream":true,"stream_options":{"include_usage":true}}'
@@ -51,15 +52,15 @@ def saying(deltas: Iterable[dict[str, Any]], **last: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
 async def test_b002_an_event_cut_over_two_reads_is_one_event_wherever_it_is_cut(
-    end: bytes, caplog: pytest.LogCaptureFixture
+    end: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reads = counted_reads(monkeypatch)
     said = [b'{"choices":[{"index":0,"delta":{"content":"a"}}]}', USAGE, b"[DONE]"]
     whole = b"".join(b"data: " + one + end + end for one in said)
     at = [0]
 
     def script(_: Request) -> Script:
-        gate = Gate()
-        asyncio.get_running_loop().call_soon(gate.set)
+        gate = read_apart()
         return raw_stream(whole[: at[0]], gate, whole[at[0] :])
 
     async with Backend(script) as backend, running(backend) as gateway, await gateway.connect() as connection:
@@ -69,6 +70,7 @@ async def test_b002_an_event_cut_over_two_reads_is_one_event_wherever_it_is_cut(
             assert (answer.body, answer.complete) == (whole, True), at
             assert gateway.metric("headrace_tokens_total", kind="completion") == 2 * at[0]
         assert gateway.metric("headrace_cut_answers_total") == 0
+        assert reads[0] == 2 * (len(whole) - 1), "the pieces came apart"
     assert "pars" not in caplog.text
 
 
@@ -141,8 +143,9 @@ async def test_b009_usage_comes_as_the_engine_sends_it() -> None:
             for one in data_of(body)
         ]
 
-    fields = {"model": "emulated", "stream": True, "max_tokens": 4, "seed": 1}
-    raw = chat_body(stream_options={"include_usage": True}, **fields)
+    raw = chat_body(
+        model="emulated", stream=True, max_tokens=4, seed=1, stream_options={"include_usage": True}
+    )
     async with engine() as only, running(only) as gateway:
         direct = await client.send(only.port, client.request("POST", CHAT, [JSON], raw))
         answer = await gateway.post(raw)

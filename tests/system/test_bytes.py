@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import json
@@ -10,11 +9,12 @@ import random
 
 import pytest
 
+from gateway.events import EventReader
 from tests import client
 from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.framing import encode_chunk
 from tests.running import CHAT, JSON, running
-from tests.script import SSE
+from tests.script import SSE, read_apart
 
 ASKED = b'"stream_options":{"include_usage":true}'
 
@@ -144,13 +144,28 @@ USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"
 DONE = b"data: [DONE]\n\n"
 
 
-async def test_a_stream_cut_anywhere_is_passed_whole_and_its_usage_kept_back() -> None:
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pieces of streams the gateway has looked at so far."""
+    reads = [0]
+
+    class Counting(EventReader):
+        def feed(self, data: bytes) -> bytes:
+            reads[0] += 1
+            return super().feed(data)
+
+    monkeypatch.setattr("gateway.relay.EventReader", Counting)
+    return reads
+
+
+async def test_a_stream_cut_anywhere_is_passed_whole_and_its_usage_kept_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = counted_reads(monkeypatch)
     whole = STREAM + USAGE + DONE
     at = [0]
 
     def script(request: Request) -> Script:
-        gate = Gate()
-        asyncio.get_running_loop().call_soon(gate.set)
+        gate = read_apart()
         chunks: list[bytes | Gate] = [whole[: at[0]], gate, whole[at[0] :]]
         return Script(headers=[SSE], chunks=chunks, framing=Framing.CHUNKED)
 
@@ -160,6 +175,7 @@ async def test_a_stream_cut_anywhere_is_passed_whole_and_its_usage_kept_back() -
             answer = await connection.read_answer()
             assert (answer.body, answer.complete) == (STREAM + DONE, True), at
         assert gateway.metric("headrace_tokens_total", kind="prompt") == 3 * at[0] + 3
+        assert reads[0] >= 2 * at[0], "the pieces came apart"
         assert gateway.metric("headrace_cut_answers_total") == 0
         assert len({exchange.connection for exchange in backend.exchanges}) == 1
 

@@ -307,6 +307,22 @@ async def test_what_a_server_refuses_has_its_name(locked_port: int, trio: Any) -
         await full.close()
 
 
+async def test_a_cluster_with_nobody_there_is_away_and_an_error_of_one_key_is_an_answer(server: str) -> None:
+    nobody = redis_store("redis+cluster://127.0.0.1:9,127.0.0.1:9")
+    assert await fault(nobody) is StoreFault.CONNECTION
+    await nobody.close()
+    store = redis_store(server)
+    raw = client(RedisAddress(server), 5.0, "", "")
+    key = session_key("t", "of another type")
+    await raw.set(f"headrace:s:{{{key}}}:m", "no hash")
+    with pytest.raises(StoreUnavailable) as raised:
+        await store.window(key)
+    assert raised.value.reason is StoreFault.ANSWERED
+    await store.ping()
+    await raw.aclose()
+    await store.close()
+
+
 async def test_another_schema_and_another_key_count_as_absent(server: str) -> None:
     key = session_key("t", "schema")
     first, second = redis_store(server, keys=KEYS[:1]), redis_store(server, keys=KEYS[1:])
