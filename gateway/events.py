@@ -28,7 +28,7 @@ _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 _FINISH = b'"finish_reason":"'
 _LINE_END = re.compile(rb"\r\n|\r")
 _DATA = re.compile(rb"(?:^|[\r\n])data")
-_LEAD = re.compile(rb"(?::[^\r\n]*[\r\n]|[\r\n])*")
+_LEAD = re.compile(rb"(?::[^\r\n]*+[\r\n]|[\r\n])*+")
 """Comment and blank lines; a CR LF counts as two line ends, which makes no difference between events."""
 _LEAD_BYTES = b":\r\n"
 _D = 0x64
@@ -67,6 +67,7 @@ class EventReader:
         "_keep_usage_back",
         "_last",
         "_pending",
+        "_pending_has_data",
         "_skipping",
         "_tail",
         "done",
@@ -78,6 +79,7 @@ class EventReader:
         self._keep_usage_back = keep_usage_back
         self._pending = b""
         """The incomplete event at the end of what came; the client does not have it yet."""
+        self._pending_has_data = False
         self._finish = b""
         """The event with a finish reason, until the next one shows whether it was the last that the client gets."""
         self._fingerprint = ""
@@ -134,7 +136,8 @@ class EventReader:
     def _read(self, data: bytes) -> bytes:
         """Notice every whole event; returns all but those kept back and what is still incomplete."""
         passed: list[bytes] = []
-        start = 0
+        start = searched = 0
+        has_line_end = b"\n" in data or b"\r" in data
         if self._skipping:
             tail = self._tail
             # Only the end of the long event is kept, and has to look like one.
@@ -147,17 +150,22 @@ class EventReader:
             start = end.end() - len(tail)
             passed.append(data[:start])
         else:
+            # What was held is not searched again: an event that comes in single bytes would cost the square of its length.
+            held = len(self._pending)
             data = self._pending + data
-            if _DATA.search(data) is not None:
+            if self._pending_has_data or _DATA.search(data, max(0, held - 5)) is not None:
                 self._last = data
-        for end in _EVENT_END.finditer(data, start):
+                self._pending_has_data = True
+            searched = max(0, held - 3)
+        for end in _EVENT_END.finditer(data, max(start, searched)):
             event = data[start : end.end()]
             start = end.end()
             self._pass(event, passed)
         rest = data[start:]
-        if rest and rest[0] in _LEAD_BYTES and not self._finish:
+        if has_line_end and rest and rest[0] in _LEAD_BYTES and not self._finish:
             lead = _lead_of(rest)  # a keep-alive is wanted now, not with the next event
             passed.append(lead)
+            start += len(lead)
             rest = rest[len(lead) :]
         self._skipping = len(rest) > HELD_LIMIT_BYTES
         if self._skipping:
@@ -165,6 +173,8 @@ class EventReader:
             passed.append(rest)
             self._tail = rest[-3:]
             rest = b""
+        if start:
+            self._pending_has_data = _DATA.search(rest) is not None
         self._pending = rest
         self._holds = bool(rest or self._finish or self._skipping)
         return b"".join(passed)

@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 from gateway.answer import Answer
 from gateway.client_head import ClientHead
 from gateway.errors import Refused, refusal_answer
+from gateway.framing import framing_fault
 from gateway.lazy_timer import LazyTimer
 from gateway.paths import EXACT_PATHS
 from gateway.repeated_head import RepeatedHead, repeated_head
@@ -246,23 +247,25 @@ class FrontProtocol(HttpToolsProtocol):
         parser, scope = self.parser, self.scope
         method = parser.get_method()
         scope["method"] = _USUAL_METHODS.get(method) or method.decode("ascii")
+        version = scope["http_version"] = parser.get_http_version()
+        if version not in _VERSIONS or method == b"CONNECT":  # to llhttp an upgrade, whatever its head says
+            self._exceed(Refusal.MALFORMED_HTTP, f"{scope['method']} of HTTP/{version} is not spoken here")
+        fields = dict(self.headers)
+        if b"transfer-encoding" in fields or len(fields) < len(self.headers):
+            fault = framing_fault(version, self.headers)
+            if fault is not None:
+                self._exceed(Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {fault}")
         offers_upgrade = parser.should_upgrade()
         if offers_upgrade and not self._should_upgrade():
             self._offers_upgrade = True
             return
-        if b"expect" in dict(self.headers):
-            self.expect_100_continue = any(
-                name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
-            )
+        if b"expect" in fields:
+            self.expect_100_continue = fields[b"expect"].lower() == b"100-continue"
         self._head_open = False
         self._body_open = True
         self._awaits_first = False
         self._since = self.loop.time()
         self.headers = _TRAILERS
-        version = parser.get_http_version()
-        if version not in _VERSIONS:
-            self._exceed(Refusal.MALFORMED_HTTP, f"HTTP/{version} is not spoken here")
-        scope["http_version"] = version
         if offers_upgrade:
             return
         usual_path = _USUAL_PATHS.get(self.url)

@@ -9,7 +9,7 @@ _OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 def head_without_offer(scope: Any, url: bytes) -> bytes:
     """The parser takes such a request for one without a body, so a new one gets this."""
-    head = [b"%b %b HTTP/1.1\r\n" % (scope["method"].encode(), url)]
+    head = [b"%b %b HTTP/%b\r\n" % (scope["method"].encode(), url, scope["http_version"].encode())]
     for name, value in scope["headers"]:
         if name == b"connection":
             value = b", ".join(token for token in value.split(b",") if token.strip().lower() not in _OFFER)

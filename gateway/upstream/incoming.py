@@ -18,6 +18,7 @@ from typing import Any
 
 import httptools
 
+from gateway.framing import framing_fault
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
 from gateway.upstream.tls_reading import TlsReading
 
@@ -203,6 +204,11 @@ class Incoming(asyncio.BufferedProtocol):
             self._fail(ResponseBroken(f"the answer's status is {status}"))
         if self._failure is not None:
             return
+        if b"transfer-encoding" in dict(self.headers):
+            fault = framing_fault(self._parser.get_http_version(), self.headers)
+            if fault is not None:
+                self._fail(ResponseBroken(f"the answer is not HTTP: {fault}"))
+                return
         if self._barren_bytes > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
             size = sum(len(name) + len(value) for name, value in self.headers)
             if size > HEAD_LIMIT_BYTES or len(self.headers) > HEADER_LIMIT:
