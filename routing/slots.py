@@ -316,7 +316,7 @@ class Slots:
 
     def _hold(self, pool: Pool, backend: Backend, ticket: Ticket, service: float, now: float) -> float:
         assert pool.gathering is not None
-        waiting = sum(self._queue.waiting_in_lane(lane) for lane in _THROUGHPUT)
+        waiting = sum(self._queue.waiting_in_lane(lane) for lane in _gathered(pool))
         return hold_seconds(
             ticket.tag.lane,
             waiting,
@@ -350,7 +350,7 @@ class Slots:
 
     def _next_of_batch(self, pool: Pool, backend: Backend, line: Line, now: float) -> Ticket | None:
         """Who may go along, where there is one."""
-        ticket = self._queue.head((line,), now, _THROUGHPUT)
+        ticket = self._queue.head((line,), now, _gathered(pool))
         if ticket is None or ticket.lease is not None or not self.reserve.has_slot(pool, ticket.tag):
             return None
         return ticket if self.tokens.fits(backend, ticket.tag) else None
@@ -361,6 +361,11 @@ class Slots:
 
 def _without(places: Places, line: Line) -> Places:
     return {one: place for one, place in places.items() if one != line}
+
+
+def _gathered(pool: Pool) -> Sequence[Lane]:
+    """The lanes whose requests may go in one batch: who waits for the batch lane's share holds up nobody."""
+    return (STANDARD,) if pool.is_batch_full else _THROUGHPUT
 
 
 def _free_of(backend: Backend) -> int:
