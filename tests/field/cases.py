@@ -221,6 +221,10 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
         ),
     ),
     "B105": (
+        (
+            "field/test_routes.py",
+            "test_b105_one_session_is_one_under_all_its_names_and_another_under_no_spelling",
+        ),
         ("system/test_affinity.py", "test_a_session_stays_together_by_any_of_its_names"),
         (SHARED_SESSIONS, "test_a_session_stays_with_its_backend_through_another_gateway"),
     ),
@@ -292,6 +296,10 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     ),
     "B146": ((HEADERS, "test_a_request_id_is_kept_if_it_is_fit_and_made_if_it_is_not"),),
     "B147": (
+        (
+            "field/test_line.py",
+            "test_b147_a_client_that_names_itself_anew_each_time_stays_one_flow_in_its_own_lane",
+        ),
         (TAGS, "test_a_lane_is_asked_for_and_clamped_to_what_the_tenant_may_use"),
         ("gateway/test_tenants.py", "test_who_names_nobody_new_or_is_not_trusted_stays_itself"),
         (EMERGENCIES, "test_without_anybody_who_may_use_it_there_is_no_reserve"),

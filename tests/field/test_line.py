@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from hashlib import sha256
 
 import pytest
 
@@ -180,3 +181,27 @@ async def test_b083_anonymous_clients_are_one_tenant_whatever_user_they_name() -
         state = json.loads((await gateway.get("/admin/state")).body)
         assert state["flows_waiting"] == 0
         assert gateway.metric("headrace_refusals_total") == 0
+
+
+async def test_b147_a_client_that_names_itself_anew_each_time_stays_one_flow_in_its_own_lane() -> None:
+    keyed = TenantSettings(name="shop", key_sha256=(sha256(b"shop-key").hexdigest(),))
+    held = Held()
+    async with (
+        held.backend as backend,
+        running(backend, window=1, tenants=(keyed, TenantSettings(name="bank"))) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        crowd = Crowd(gateway, stack)
+        key = (b"Authorization", b"Bearer shop-key")
+        claims: list[Header] = [(b"x-headrace-lane", b"emergency"), (b"x-priority", b"emergency")]
+        await crowd.send(0, key)
+        for number in range(1, 21):
+            named = b"bank" if number % 2 else b"tenant-%d" % number
+            await crowd.send(number, key, (b"x-headrace-tenant", named), shares_of(named), *claims)
+        state = json.loads((await gateway.get("/admin/state")).body)
+        assert (state["waiting"], state["flows_waiting"]) == (20, 1)
+        held.let(*range(21))
+        for number in range(1, 21):
+            assert (await crowd.route(number))["lane"] != "emergency"
+        assert gateway.metric("headrace_charged_weighted_tokens_total", tenant="bank") == 0
+        assert gateway.metric("headrace_charged_weighted_tokens_total", tenant="shop") > 0

@@ -162,6 +162,30 @@ async def test_b104_few_sessions_move_with_a_backend_that_comes_or_goes_and_none
         assert moved(four, await homes(a, b, c)) == moved(three, four)
 
 
+async def test_b105_one_session_is_one_under_all_its_names_and_another_under_no_spelling() -> None:
+    async with Backend() as a, Backend() as b, Backend() as c, running(a, b, c) as gateway:
+
+        def by_session() -> float:
+            return gateway.metric("headrace_placements_total", by="session")
+
+        async def home(*headers: tuple[bytes, bytes], **fields: str) -> str:
+            return route(await gateway.post({"model": "m", **fields}, headers=headers))["backend"]
+
+        first = await home((b"X-Headrace-Session", b"abc"))
+        assert by_session() == 0
+        for _ in range(5):
+            assert await home((b"X-Headrace-Session", b"abc")) == first
+            assert await home((b"x-session-id", b" abc ")) == first, (
+                "blanks around a header's value are not part of it"
+            )
+            assert await home(session_id="abc") == first
+            assert await home(prompt_cache_key="abc") == first
+        assert by_session() == 20
+        for other in (b"ABC", b"abc%20", b"%61bc", b"abc="):
+            await home((b"X-Headrace-Session", other))
+        assert by_session() == 20, "each was new"
+
+
 async def test_b140_a_key_of_the_gateway_leaves_it_nowhere_it_may_be_sent() -> None:
     tenants = (TenantSettings(name="bank", key_sha256=(sha256(b"gateway-key").hexdigest(),)),)
     closed = AnonymousSettings(allow=False)
