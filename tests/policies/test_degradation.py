@@ -230,3 +230,13 @@ def test_a_metric_is_of_its_scopes_or_put_together_and_a_second_condition_looks_
 def test_a_scaled_rule_has_all_its_durations_so_many_times_as_long_and_is_the_same_otherwise() -> None:
     rule = replace(HOT, for_seconds=300.0, clear_seconds=60.0, min_hold_seconds=10.0, samples=3)
     assert scaled(rule, 0.5) == replace(rule, for_seconds=150.0, clear_seconds=30.0, min_hold_seconds=5.0)
+
+
+def test_it_is_held_for_so_long_since_it_took_hold_whenever_that_was() -> None:
+    rule = replace(HOT, clear_seconds=0.0, min_hold_seconds=60.0)
+    assert course(rule, (1000.0, 90.0), (1001.0, 80.0), (1059.9, 80.0), (1060.0, 80.0)) == [
+        ON,
+        CLEARING,
+        CLEARING,
+        OFF,
+    ]

@@ -123,3 +123,9 @@ def test_refused_is_what_exceeds_what_is_served_and_some_more_where_the_queue_is
     asked: float, served: float, delay: float, share: float
 ) -> None:
     assert excess_share(asked, served, delay, RULES) == pytest.approx(share)
+
+
+def test_a_small_demand_has_an_excess_too() -> None:
+    assert excess_share(0.5, 0.25, 2.0, OverloadRules()) == pytest.approx(
+        excess_share(500.0, 250.0, 2.0, OverloadRules())
+    )

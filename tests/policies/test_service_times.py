@@ -69,3 +69,9 @@ def test_the_deviation_is_the_mean_distance() -> None:
     assert known.mean == pytest.approx(2.0, abs=0.05)
     assert known.deviation == pytest.approx(1.0, abs=0.05)
     assert predicted_seconds(known, -1.25, 0.0, RULES) == pytest.approx(0.75, abs=0.1)
+
+
+def test_what_is_surely_taken_is_less_than_the_mean_and_never_below_nothing() -> None:
+    known = ServiceTime(mean=1.8, deviation=1.0, samples=5)
+    assert predicted_seconds(known, -1.0, inf, RULES) == pytest.approx(0.8)
+    assert predicted_seconds(known, -2.0, inf, RULES) == 0.0

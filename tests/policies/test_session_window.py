@@ -55,3 +55,8 @@ def test_turns_that_just_fill_a_bound_stay() -> None:
     assert leaving([TurnSize(50, 75, False)] * 2, RULES) == 0
     assert leaving([TurnSize(50, 1, False), TurnSize(51, 1, False)], RULES) == 1
     assert leaving([TurnSize(1, 75, False), TurnSize(1, 76, False)], RULES) == 1
+
+
+def test_as_many_turns_leave_as_the_bytes_of_all_of_them_want() -> None:
+    rules = WindowRules(max_turns=10, max_tokens=1000, max_entry_bytes=60, max_bytes=150)
+    assert leaving([TurnSize(1, 60, False)] * 5, rules) == 3
