@@ -57,9 +57,9 @@ class Receiver:
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
-    def configure(self, settings: AlertReceiverSettings) -> None:
+    def configure(self, name: str, settings: AlertReceiverSettings) -> None:
         """Of the same URL and form."""
-        self._settings = settings
+        self._name, self._settings = name, settings
         self._wake.set()
 
     def note(self, key: Key, told: Told) -> None:

@@ -1,7 +1,7 @@
 """Tells receivers outside of changes of degradation rules, without ever holding anything up.
 
 `tell` only notes; each receiver has a task of its own that sends (`gateway.alert_receiver`) and a bounded backlog (`gateway.alert_backlog`). A receiver that is new, or has
-become curious of less severe rules, is told of what holds already; one that keeps its place, URL and form goes on where it is when the configuration is replaced.
+become curious of less severe rules, is told of what holds already; one that keeps its URL and form, be it at another place, goes on where it is when the configuration is replaced.
 Settings: `gateway.alert_settings`. Counted by receiver (`receivers[n]` by place, and `standby`) and outcome.
 Limit: what was told is known to this process alone. After a restart an Alertmanager lets old alerts end by itself; others that were told that a rule holds are not told otherwise.
 """
@@ -38,7 +38,8 @@ class Alerts:
         self._wall_clock = wall_clock
         self._transport = transport
         self._settings = AlertSettings()
-        self._receivers: dict[tuple[str, str, str], Receiver] = {}
+        self._receivers: dict[tuple[bool, str, str, int], Receiver] = {}
+        """By whether it is the standby webhook, form, URL, and which of those that are alike."""
         self._holding: dict[Key, Told] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -52,15 +53,18 @@ class Alerts:
         if standby_webhook:
             wanted.append((STANDBY, AlertReceiverSettings(url=standby_webhook, min_severity=Severity.INFO)))
         before, self._receivers = self._receivers, {}
+        alike: Counter[tuple[bool, str, str]] = Counter()
         for name, one in wanted:
-            key = name, one.form.value, one.url
+            kind = name == STANDBY, one.form.value, one.url
+            key = (*kind, alike[kind])
+            alike[kind] += 1
             receiver = before.pop(key, None)
             if receiver is None:
                 receiver = Receiver(
                     name, one, lambda: self._settings, self.outcomes, self._wall_clock, self._transport
                 )
             else:
-                receiver.configure(one)
+                receiver.configure(name, one)
             self._receivers[key] = receiver
             for outcome in OUTCOMES:
                 self.outcomes[name, outcome] += 0  # a counter has to be there before it first moves

@@ -48,7 +48,7 @@ from gateway.telemetry import Telemetry
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from policies.gpu_report import GpuReport
-from policies.rule_events import RuleEvent
+from policies.rule_events import RuleEvent, Severity
 from policies.terms import BackendId, Refusal
 from routing.router import Router
 
@@ -169,7 +169,8 @@ class Gateway:
         """Of degradation rules that have changed their state or were forced: the log, and whoever wants to know outside."""
         self._rule_log.audit()
         for event in events:
-            _logger.warning("%s", summary(event))
+            level = logging.INFO if event.severity is Severity.INFO else logging.WARNING
+            _logger.log(level, "%s", summary(event))
             self.alerts.tell(event, self.router.degradation.rules.get(event.rule), time.time())
         if events:
             self.turnstile.pump()

@@ -55,12 +55,15 @@ class CircuitEffects:
     def _set(self, watch: Watch, models: frozenset[str], back: set[str], rules: CircuitRules) -> None:
         fleet, backend = self._fleet, watch.backend
         is_open = watch.is_open(models)
-        fleet.use_share(backend, Limiter.PANIC, rules.panic_window_share if is_open and back else 1.0)
-        if is_open and not back:
+        is_held = is_open and not back
+        share = rules.panic_window_share if is_open and back else 1.0
+        # Most of a pool stays as it is, and a pool may be large.
+        if backend.shares.get(Limiter.PANIC, 1.0) != share:
+            fleet.use_share(backend, Limiter.PANIC, share)
+        if is_held and Hold.CIRCUIT not in backend.holds:
             fleet.hold(backend, Hold.CIRCUIT)
-            fleet.leave_out(backend, frozenset())
-        else:
-            fleet.leave_out(backend, models - back - {""})
+        fleet.leave_out(backend, frozenset() if is_held or not models else models - back - {""})
+        if not is_held and Hold.CIRCUIT in backend.holds:
             fleet.release(backend, Hold.CIRCUIT)
 
     @staticmethod

@@ -259,7 +259,7 @@ class Circuits:
         circuit.is_probing = True
         if circuit.state is CircuitState.OPEN:
             circuit.good_canaries = 0
-            self._turn(circuit, CircuitState.HALF_OPEN)
+            self._turn(circuit, CircuitState.HALF_OPEN, frees_or_blocks=False)
         return True
 
     def canary_ended(self, circuit: Circuit, outcome: CanaryOutcome, now: float, jitter: float) -> None:
@@ -303,7 +303,7 @@ class Circuits:
         circuit.probe_at = now + open_seconds(circuit.k, jitter, self.rules)
         watch = self._watches[circuit.backend]
         watch.was_absent = not circuit.backend.is_present()
-        self._turn(circuit, CircuitState.OPEN)
+        self._turn(circuit, CircuitState.OPEN, frees_or_blocks=circuit.is_closed)
         if watch.is_open(watch.open_models()):
             watch.slow_start_at = None
             self._fleet.use_share(circuit.backend, Limiter.SLOW_START, 1.0)
@@ -319,15 +319,16 @@ class Circuits:
         if was_open and not watch.is_open(watch.open_models()) and share < 1.0:
             watch.slow_start_at = now
             self._fleet.use_share(circuit.backend, Limiter.SLOW_START, share)
-        self._turn(circuit, CircuitState.CLOSED)
+        self._turn(circuit, CircuitState.CLOSED, frees_or_blocks=True)
 
-    def _turn(self, circuit: Circuit, state: CircuitState) -> None:
+    def _turn(self, circuit: Circuit, state: CircuitState, frees_or_blocks: bool) -> None:
         backend = circuit.backend
         circuit.state = state
         backend.circuit_changes += 1
         circuit.since = backend.circuit_changes
         self.transitions[backend.id, state] += 1
-        self._effects.apply(backend.pool, self._watches, self.rules)
+        if frees_or_blocks:
+            self._effects.apply(backend.pool, self._watches, self.rules)
         self.on_change(circuit)
 
     def _apply(self) -> None:

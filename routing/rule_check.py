@@ -1,4 +1,4 @@
-"""Why a degradation rule cannot work, or a part of it cannot: what nobody measures, and what there is not to act upon.
+"""Why a degradation rule cannot work, or a part of it cannot: what nobody measures, what there is not to act upon, and what keeps itself up.
 
 Of a metric that only traffic can tell (shares of requests, hit rates before the first prompt) nothing is said: it will come.
 Backends on standby are left out; one that is absent tells nothing, and is named.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from policies.degradation import Rule
+from policies.degradation import Operator, Rule
 from policies.degradation_actions import (
     Action,
     ActivateStandby,
     BatchShare,
+    HoldBackends,
     PreferFallback,
     Serial,
     WindowShare,
@@ -41,6 +42,7 @@ def objections(router: Router, name: str, now: float) -> list[str]:
     metrics = [rule.metric] if rule.only_while is None else [rule.metric, rule.only_while.metric]
     found = [_unmeasured(router, rule, metric, now) for metric in metrics]
     found += [lacks(router.fleet) for action in rule.actions if (lacks := _LACKS.get(type(action)))]
+    found.append(_latch(rule))
     return [objection for objection in dict.fromkeys(found) if objection]
 
 
@@ -60,6 +62,14 @@ def _unmeasured(router: Router, rule: Rule, metric: Metric, now: float) -> str:
     silent = [one for one in backends if router.samples.value(metric, Scope.BACKEND, one.id, now) is None]
     where = " (its `gpu` names the page)" if metric in _BY_GPU else ""
     return _silent(silent, len(backends), f"{metric}{where}")
+
+
+def _latch(rule: Rule) -> str:
+    is_above = rule.operator in (Operator.ABOVE, Operator.AT_LEAST)
+    holds = any(isinstance(action, HoldBackends) for action in rule.actions)
+    if rule.metric is Metric.OPEN_RATIO and is_above and holds:
+        return f"what it holds counts in {rule.metric}: it does not let go unless it is forced off"
+    return ""
 
 
 def _silent(backends: list[Backend], of: int, what: str) -> str:

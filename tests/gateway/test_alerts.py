@@ -455,6 +455,26 @@ async def test_a_receiver_that_is_changed_goes_on_where_it_is() -> None:
 
 
 @in_virtual_time
+async def test_a_receiver_that_another_one_is_put_in_front_of_goes_on_and_hears_the_end_that_it_missed() -> (
+    None
+):
+    async with stage(receiver(), receiver()) as on:
+        on.change(True)
+        await asyncio.sleep(1)
+        assert on.receivers.told == [HOLDS, HOLDS]
+        on.receivers.answer = lambda: 500
+        on.change(False)
+        await asyncio.sleep(1)
+        on.alerts.configure(AlertSettings(receivers=(alertmanager(), receiver(), receiver())), "")
+        await asyncio.sleep(10)
+        on.receivers.answer = lambda: 200
+        on.receivers.calls.clear()
+        await asyncio.sleep(60)
+        assert on.receivers.told == [("gpu-hot", "a", False)] * 2, "and not of its beginning again"
+        assert on.outcome("sent", "receivers[2]") == 1 == on.outcome("sent", "receivers[0]")
+
+
+@in_virtual_time
 async def test_a_receiver_that_goes_gets_what_waits_and_nothing_more() -> None:
     async with stage(receiver()) as on:
         on.change(True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from policies.circuit import Calls
+from policies.circuit import Calls, CanaryOutcome, CircuitRules
 from policies.metric_catalogue import Metric, Scope
-from policies.terms import UNTAGGED
-from routing.backend import Hold
+from policies.terms import UNTAGGED, PoolName
+from routing.backend import Backend, Hold
 from routing.calls_window import CallsWindow
-from routing.circuit import Circuit
+from routing.circuit import Circuit, Watch
+from routing.circuit_effects import CircuitEffects
 from routing.circuits import Circuits
 from routing.pool import Pool
 from tests.routing import circuit_stage
@@ -97,3 +98,29 @@ def test_of_a_refusal_it_is_known_whether_it_is_a_loss_without_a_look_at_all_cir
     for model, lost in (("n", 0), ("m", 1), ("", 2)):
         stage.router.circuits.refused(model, UNTAGGED)
         assert stage.router.circuits.lost_requests == lost
+
+
+def test_a_canary_that_changes_nothing_for_its_pool_makes_nobody_look_at_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = circuit_stage.Stage(backends=4)
+    circuit = stage.breaks(0)
+    circuits = stage.router.circuits
+    applied: list[PoolName] = []
+    apply = CircuitEffects.apply
+
+    def counted(
+        effects: CircuitEffects, name: PoolName, watches: Mapping[Backend, Watch], rules: CircuitRules
+    ) -> None:
+        applied.append(name)
+        apply(effects, name, watches, rules)
+
+    monkeypatch.setattr(CircuitEffects, "apply", counted)
+    for outcome, looks in ((CanaryOutcome.BAD, 0), (CanaryOutcome.GOOD, 0), (CanaryOutcome.GOOD, 0)):
+        stage.now = max(stage.now, circuit.probe_at)
+        assert circuits.canary_begins(circuit, stage.now)
+        circuits.canary_ended(circuit, outcome, stage.now, 0.5)
+        assert len(applied) == looks
+    assert circuits.canary_begins(circuit, stage.now)
+    circuits.canary_ended(circuit, CanaryOutcome.GOOD, stage.now, 0.5)
+    assert circuit.is_closed and applied

@@ -120,3 +120,24 @@ def test_each_default_rule_that_nothing_feeds_says_so() -> None:
     stage = Stage(pool("p", window=None), rules=DEFAULT_RULES)
     silent = {one.name for one in DEFAULT_RULES if not of(stage, one)}
     assert silent == set()
+
+
+def test_a_rule_that_holds_backends_for_how_many_are_held_is_said_to_keep_itself_up_and_does() -> None:
+    one = rule(
+        "hold", name="latch", scope=Scope.POOL, metric=Metric.OPEN_RATIO, threshold=0.4, clear_seconds=0.0
+    )
+    stage = Stage(pool("p", backends=2), rules=[one])
+    router = stage.router
+    router.degradation.values = router.samples
+    assert of(stage, one) == [
+        "what it holds counts in open_ratio: it does not let go unless it is forced off"
+    ]
+    router.fleet.mark_unreachable(stage.backend("p0"), stage.now)
+    stage.beat()
+    router.fleet.mark_reachable(stage.backend("p0"))
+    stage.beats(60)
+    assert stage.active() == {("latch", "p")}
+    below = replace(one, name="below", operator=Operator.BELOW)
+    shares = rule("window_share 0.5", name="shares", scope=Scope.POOL, metric=Metric.OPEN_RATIO)
+    stage.configure([below, shares])
+    assert of(stage, below) == [] == of(stage, shares)
