@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gateway.headers import forwarded, header_lines, usable_request_id
 from gateway.tagging import Client, Tagging
-from gateway.tenants import KEY_HEADERS
+from gateway.tenants import CREDENTIAL_HEADERS
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -34,7 +34,7 @@ class ClientHead:
                 self.request_id = value.decode("ascii")
         passed = forwarded(headers)
         self.lines = header_lines(passed)
-        self.keyless_lines = header_lines([pair for pair in passed if pair[0] not in KEY_HEADERS])
+        self.keyless_lines = header_lines([pair for pair in passed if pair[0] not in CREDENTIAL_HEADERS])
         self._before = list(headers[: self._length_at]) if self._length_at >= 0 else list(headers)
         self._after = list(headers[self._length_at + 1 :])
 

@@ -234,7 +234,7 @@ class Proxy:
             if router.fleet.wants_priority(backend) and request.kind in (Kind.CHAT, Kind.COMPLETION):
                 urgency = engine_priority(lease.tag.lane, backend.dialect, backend.flags)
                 body = for_priority(body, "priority" in request.view.fields, urgency)
-            is_keyless = endpoint.authorization or request.client.tenant.is_authenticated
+            is_keyless = endpoint.authorization or request.client.tagging.tells_tenants_apart
             lines = request.head.keyless_lines if is_keyless else request.head.lines
             asked = backend.adaptive is not None and asks_load(
                 backend, request.kind, request.view.fields, lines, self._loop.time()

@@ -38,7 +38,7 @@ from gateway.relay import Send, route_label, verdict_of
 from gateway.settings import Settings
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
-from gateway.tenants import KEY_HEADERS
+from gateway.tenants import CREDENTIAL_HEADERS, without_keys
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.upstream.failures import ConnectFailed, ConnectTimeout, PoolFull, UpstreamFailure
@@ -50,6 +50,8 @@ PATH = "/v1/realtime"
 ROUTE = "realtime"
 INTERNAL_ERROR, SERVICE_RESTART, TRY_AGAIN_LATER = 1011, 1012, 1013
 _OWN_HANDSHAKE = b"sec-websocket-"
+_KEY_PROTOCOL = "openai-insecure-api-key."
+"""How a browser sends a key, which can set no header of a WebSocket."""
 
 _logger = logging.getLogger("headrace")
 
@@ -123,6 +125,7 @@ class Realtime:
             with departure:
                 query, model = self._admit(scope, client, record)
                 tagging = self._tagging()
+                keeps_keys = tagging.tells_tenants_apart
                 known = tagging.client(client.headers)
                 intent = tagging.intent(known, Kind.OTHER, PATH, record.model)
                 record.tag = UNTAGGED._replace(
@@ -130,9 +133,7 @@ class Realtime:
                 )
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._listen(client))
-                    both.create_task(
-                        self._run(client, query, model, intent, known.tenant.is_authenticated, record)
-                    )
+                    both.create_task(self._run(client, query, model, intent, keeps_keys, record))
         except ExceptionGroup as group:  # the first to end cancels the other, so there is one reason
             raise group.exceptions[0] from None
         finally:
@@ -173,7 +174,7 @@ class Realtime:
         query: str,
         model: str,
         intent: Intent,
-        is_authenticated: bool,
+        keeps_keys: bool,
         record: Record,
     ) -> None:
         """The slot, the engine's socket, and all that comes from it."""
@@ -181,7 +182,7 @@ class Realtime:
             record.tag = lease.tag
             record.queue_seconds = lease.queue_seconds
             record.sent_at = time.perf_counter()
-            engine = await self._dial(lease, client, query, is_authenticated, record)
+            engine = await self._dial(lease, client, query, keeps_keys, record)
             try:
                 assert engine.response is not None
                 record.status = 101
@@ -200,7 +201,7 @@ class Realtime:
                 await hang_up(engine, *client.goodbye)
 
     async def _dial(
-        self, lease: Lease, client: ClientSocket, query: str, is_authenticated: bool, record: Record
+        self, lease: Lease, client: ClientSocket, query: str, keeps_keys: bool, record: Record
     ) -> ClientConnection:
         """Attempts until one engine takes the handshake, or no backend is left to try."""
         while True:
@@ -211,10 +212,9 @@ class Realtime:
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
-            target = endpoint.prefix.decode() + PATH + (f"?{query}" if query else "")
-            headers = _engine_headers(
-                client.headers, record.request_id, endpoint.authorization, is_authenticated
-            )
+            asked = without_keys(query) if keeps_keys else query
+            target = endpoint.prefix.decode() + PATH + (f"?{asked}" if asked else "")
+            headers = _engine_headers(client.headers, record.request_id, endpoint.authorization, keeps_keys)
             try:
                 # Each request and each socket on a backend holds one lease and at most one connection.
                 if backend.in_flight > pool.settings.max_connections:
@@ -223,7 +223,11 @@ class Realtime:
                     endpoint,
                     target,
                     headers,
-                    client.subprotocols,
+                    [
+                        one
+                        for one in client.subprotocols
+                        if not (keeps_keys and one.startswith(_KEY_PROTOCOL))
+                    ],
                     int(client.settings.server.max_body_mb * 1024 * 1024),
                     pool.timeouts,
                 )
@@ -300,17 +304,17 @@ def _request_id(headers: Headers) -> str:
 
 
 def _engine_headers(
-    client_headers: Headers, request_id: str, authorization: bytes, is_authenticated: bool
+    client_headers: Headers, request_id: str, authorization: bytes, keeps_keys: bool
 ) -> list[tuple[str, str]]:
     """What any request would bring to the engine, but for `Host` and the handshake, which the library writes.
 
-    The client's key stays here where the backend has one of its own, or where it was meant for this gateway (`is_authenticated`).
+    The client's key stays here where the backend has one of its own, or where it was meant for this gateway (`keeps_keys`).
     """
-    drops_key = bool(authorization) or is_authenticated
+    drops_key = bool(authorization) or keeps_keys
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in forwarded(client_headers)
-        if not name.startswith(_OWN_HANDSHAKE) and not (drops_key and name in KEY_HEADERS)
+        if not name.startswith(_OWN_HANDSHAKE) and not (drops_key and name in CREDENTIAL_HEADERS)
     ]
     if authorization:
         headers.append(("authorization", authorization.decode()))

@@ -10,6 +10,7 @@ from gateway.client_head import ClientHead
 from gateway.errors import Refused
 from gateway.paths import Kind, Route
 from gateway.tagging import Client
+from gateway.tenants import without_keys
 
 
 class Request:
@@ -36,6 +37,8 @@ class Request:
         self.is_responses = route.is_responses
         self.limits = route.limits
         query: bytes = scope["query_string"]
+        if query and client.tagging.tells_tenants_apart:
+            query = without_keys(query.decode("latin-1")).encode("latin-1")
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
         self.head = head

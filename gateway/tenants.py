@@ -3,7 +3,8 @@
 Decides: the tenant, or a 401. The key is what stands in `Authorization: Bearer`, else in `x-api-key`, else in `api-key`. Without tenants in the
 configuration nobody is asked for a key, every client is `anonymous`, and whatever it sent passes to the engine untouched. With tenants a
 wrong key is refused (the client means to be somebody), and a missing one is `anonymous` where that is allowed.
-Where `is_authenticated`, the key was meant for this gateway: none of `KEY_HEADERS` may be forwarded.
+With tenants a client's key was meant for this gateway, wherever it wrote it: none of `CREDENTIAL_HEADERS` is forwarded, and of a query only
+what `without_keys` leaves.
 Settings: `tenants`, `anonymous`.
 
 Secrets: only SHA-256 digests are kept. A digest is looked up by its first 8 bytes and compared as a whole in constant time. What that lookup
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+from urllib.parse import unquote_plus
 
 from gateway.errors import Refused
 from gateway.settings import AnonymousSettings, TenantSettings
@@ -24,6 +26,10 @@ from policies.lanes import RANK
 from policies.terms import Lane, Refusal
 
 KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+"""Where a key is looked for."""
+CREDENTIAL_HEADERS = KEY_HEADERS | {b"cookie"}
+"""Where a client may have put one."""
+_KEY_MEMBERS = frozenset({"key", "api_key", "api-key", "apikey", "access_token"})
 
 _PREFIX_BYTES = 8
 _BEARER = b"bearer "
@@ -38,7 +44,6 @@ class Tenant:
     default_lane: Lane | None = None
     trust_headers: bool = False
     business_type: str = ""
-    is_authenticated: bool = False
 
 
 class Tenants:
@@ -94,7 +99,6 @@ class Tenants:
             default_lane=named.default_lane,
             trust_headers=True,
             business_type=named.business_type,
-            is_authenticated=client.is_authenticated,
         )
 
 
@@ -106,8 +110,14 @@ def _tenant(settings: TenantSettings) -> Tenant:
         default_lane=settings.default_lane,
         trust_headers=settings.trust_headers,
         business_type=settings.business_type,
-        is_authenticated=True,
     )
+
+
+def without_keys(query: str) -> str:
+    """A query less the members that may hold a key; what stays is as it was written."""
+    parts = query.split("&")
+    names = [unquote_plus(part.partition("=")[0]).strip().lower() for part in parts]
+    return "&".join(part for part, name in zip(parts, names, strict=True) if name not in _KEY_MEMBERS)
 
 
 def key_in(pairs: list[tuple[bytes, bytes]]) -> bytes:

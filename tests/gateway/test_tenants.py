@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import Refused, refusal_answer
 from gateway.settings import AnonymousSettings, TenantSettings
-from gateway.tenants import KEY_HEADERS, Tenant, Tenants
+from gateway.tenants import KEY_HEADERS, Tenant, Tenants, without_keys
 from policies.terms import Lane, Refusal
 
 Headers = list[tuple[bytes, bytes]]
@@ -63,7 +63,6 @@ def test_a_key_names_its_tenant_wherever_it_stands(headers: Headers) -> None:
         default_lane=Lane.BATCH,
         trust_headers=True,
         business_type="cards",
-        is_authenticated=True,
     )
     assert {name for name, _ in headers} <= KEY_HEADERS
 
@@ -103,12 +102,11 @@ def test_a_client_without_a_key_is_anonymous_where_that_is_allowed(headers: Head
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KEY_HEADERS)), st.binary())))
-def test_without_tenants_whatever_a_client_sends_is_anonymous_and_not_meant_for_the_gateway(
+def test_without_tenants_whatever_a_client_sends_is_anonymous(
     headers: Headers,
 ) -> None:
     tenant = Tenants((), AnonymousSettings(trust_headers=True)).of(headers)
     assert tenant == Tenant(trust_headers=True)
-    assert not tenant.is_authenticated
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KEY_HEADERS)), st.binary())))
@@ -123,11 +121,11 @@ def test_a_trusted_client_may_act_for_another_tenant_and_gains_no_rights_by_it()
     bank = TENANTS.of([(b"x-api-key", b"k1")])
     inner = TENANTS.acting_for(bank, "inner")
     assert (inner.name, inner.weight, inner.max_lane) == ("inner", 1, Lane.STANDARD)
-    assert inner.is_authenticated and inner.trust_headers
+    assert inner.trust_headers
     proxy = Tenants((BANK,), AnonymousSettings(trust_headers=True, max_lane=Lane.BATCH))
     acting = proxy.acting_for(proxy.of([]), "bank")
     assert (acting.name, acting.weight, acting.business_type) == ("bank", 2, "cards")
-    assert (acting.max_lane, acting.is_authenticated) == (Lane.BATCH, False)
+    assert acting.max_lane is Lane.BATCH
 
 
 @pytest.mark.parametrize(("key", "name"), [(b"k1", ""), (b"k1", "bank"), (b"k1", "nobody"), (b"k3", "bank")])
@@ -138,3 +136,11 @@ def test_who_names_nobody_new_or_is_not_trusted_stays_itself(key: bytes, name: s
 
 def test_the_names_that_can_come_out_are_known() -> None:
     assert TENANTS.names == {"anonymous", "bank", "shop", "inner"}
+
+
+def test_of_a_query_only_members_that_may_hold_a_key_are_taken_out() -> None:
+    assert without_keys("") == ""
+    assert without_keys("limit=2&after=%6bey&&x") == "limit=2&after=%6bey&&x"
+    assert (
+        without_keys("key=1&a=b+c&API_KEY=2&%6Bey=3&api-key&apikey=&access_token=t&keys=4") == "a=b+c&keys=4"
+    )
