@@ -229,6 +229,10 @@ class FrontProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
+        if (
+            len(self.headers) > MAX_HEADERS
+        ):  # now: one read may hold 20 times as many, and hundreds of clients may send such reads at once
+            self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
     def _check_head_size(self) -> None:
         """To the byte: what was read with the end of the head may be body."""

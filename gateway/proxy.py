@@ -110,6 +110,8 @@ class Proxy:
         try:
             with departure:
                 request = self._request(scope, front, record)
+                if request.client.ignored:
+                    self._telemetry.ignored(request.client.ignored)
                 snapshot = self.snapshot
                 answer = departure.answer
                 body = answer.whole_body() if answer is not None else None

@@ -27,7 +27,7 @@ from policies.lengths import TextSize
 from policies.prefix_chain import seed_of
 from policies.terms import BackendId, Lane, PoolName
 from policies.text_classifier import Classified
-from policies.trust import trusted_hints
+from policies.trust import ignored_hints, trusted_hints
 from routing.decision import Intent
 
 _PROMPTS = (Kind.CHAT, Kind.COMPLETION, Kind.JSON)
@@ -47,12 +47,14 @@ class _Terms(NamedTuple):
 class Client:
     """What a request's head says; `tagging` made it."""
 
-    __slots__ = ("hints", "tagging", "tenant", "terms")
+    __slots__ = ("hints", "ignored", "tagging", "tenant", "terms")
 
-    def __init__(self, tagging: Tagging, tenant: Tenant, hints: Hints) -> None:
+    def __init__(self, tagging: Tagging, tenant: Tenant, hints: Hints, ignored: tuple[str, ...]) -> None:
         self.tagging = tagging
         self.tenant = tenant
         self.hints = hints
+        self.ignored = ignored
+        """Names of hints that do not count."""
         self.terms: dict[str, _Terms] = {}
         """By business type, once one was seen."""
 
@@ -83,8 +85,10 @@ class Tagging:
     def client(self, headers: Sequence[tuple[bytes, bytes]]) -> Client:
         """`Refused` with a 401 where the key is wrong."""
         tenant = self.tenants.of(headers)
-        said = trusted_hints(hints(headers), tenant.trust_headers)
-        return Client(self, self.tenants.acting_for(tenant, said.tenant), said)
+        said = hints(headers)
+        counted = trusted_hints(said, tenant.trust_headers)
+        tenant = self.tenants.acting_for(tenant, counted.tenant)
+        return Client(self, tenant, counted, ignored_hints(said, counted, tenant.max_lane))
 
     @property
     def tells_tenants_apart(self) -> bool:

@@ -16,6 +16,7 @@
 | queue_seconds | histogram | lane | waiting for a slot, of those that waited |
 | overhead_seconds | histogram | | work of this process before an attempt, waiting left out |
 | requests_in_flight | gauge | | now |
+| ignored_hints_total | counter | hint | requests that named a lane above their tenant's ceiling, or a business type, tenant, path, pool, backend or fairness id that they are not trusted to name |
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |
 
@@ -48,6 +49,7 @@ from gateway.record import Outcome, Record
 from gateway.series import Latency, PathSeries, PoolSeries, Series
 from gateway.upstream.client import Upstream
 from policies.terms import UNTAGGED, CachePath, Lane, Refusal
+from policies.trust import CONDITIONAL_HINTS
 from routing.router import Router
 
 _LATENCY_BOUNDS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 120, 600)
@@ -79,6 +81,8 @@ class Telemetry:
         self._retries = Counter(
             "headrace_retries", "Failed attempts taken elsewhere", ("backend",), registry=registry
         )
+        ignored = Counter("headrace_ignored_hints", "Hints that did not count", ("hint",), registry=registry)
+        self._ignored = {hint: ignored.labels(hint) for hint in CONDITIONAL_HINTS}
         self._reloads = Counter(
             "headrace_config_reloads", "Configuration reloads", ("result",), registry=registry
         )
@@ -184,6 +188,10 @@ class Telemetry:
 
     def retried(self, backend: str) -> None:
         self._retries.labels(backend).inc()
+
+    def ignored(self, hints: Iterable[str]) -> None:
+        for hint in hints:
+            self._ignored[hint].inc()
 
     def reloaded(self, ok: bool) -> None:
         self._reloads.labels("ok" if ok else "failed").inc()

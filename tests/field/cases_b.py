@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 CASES_B: dict[str, tuple[str, str] | str] = {
+    "B140": (
+        "tests/field/test_security.py",
+        "test_b140_a_key_of_the_gateway_reaches_no_engine_from_any_place_on_any_route",
+    ),
+    "B141": (
+        "tests/field/test_security.py",
+        "test_b141_a_second_backend_gets_nothing_that_was_meant_for_the_first",
+    ),
+    "B143": (
+        "tests/field/test_security.py",
+        "test_b143_huge_and_countless_headers_are_refused_and_cost_no_memory",
+    ),
+    "B144": (
+        "tests/field/test_security.py",
+        "test_b144_no_value_of_a_client_can_forge_or_split_a_line_of_a_log",
+    ),
+    "B146": (
+        "tests/field/test_security.py",
+        "test_b146_a_huge_request_id_makes_no_larger_stream_than_a_short_one",
+    ),
+    "B147": ("tests/field/test_security.py", "test_b147_a_client_cannot_name_itself_urgent_or_somebody_else"),
     "B149": (
         "tests/field/test_token_counting.py",
         "test_b149_a_large_prompt_keeps_the_loop_no_longer_than_a_stream_may_wait",

@@ -19,6 +19,7 @@ from policies.default_rules import DEFAULT_RULES
 from policies.metric_catalogue import Scope
 from policies.rule_events import Severity
 from policies.terms import CachePath, Lane, LengthClass, Refusal
+from policies.trust import CONDITIONAL_HINTS
 from routing.backend import Hold, Limiter
 from tests import client
 from tests.backend import Backend, Ending, Gate, Request, Script, json_script, sse_script
@@ -148,6 +149,7 @@ async def test_no_client_can_choose_a_label_however_many_paths_models_and_method
         "rule": {rule.name for rule in DEFAULT_RULES},
         "scope": set(Scope),
         "severity": set(Severity),
+        "hint": set(CONDITIONAL_HINTS),
     }
     async with Backend(script) as one, Backend(script) as two, running(one, two, probes=SELDOM) as gateway:
         backends = {"", *(backend.url.removeprefix("http://") for backend in (one, two))}
