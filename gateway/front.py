@@ -229,15 +229,13 @@ class FrontProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
-        if (
-            len(self.headers) > MAX_HEADERS
-        ):  # now: one read may hold 20 times as many, and hundreds of clients may send such reads at once
+        if len(self.headers) > MAX_HEADERS:  # not at the end: one read may hold 20 times as many
             self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
     def _check_head_size(self) -> None:
         """To the byte: what was read with the end of the head may be body."""
         fields_bytes = sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if fields_bytes > self._head_limit or len(self.headers) > MAX_HEADERS:
+        if fields_bytes > self._head_limit:
             self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
     def _exceed(self, reason: Refusal, message: str) -> None:
@@ -246,7 +244,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         # A head that began in the middle of a read has not been counted.
-        if not 0 < self._head_bytes <= self._head_limit or len(self.headers) > MAX_HEADERS:
+        if not 0 < self._head_bytes <= self._head_limit:
             self._check_head_size()
         parser, scope = self.parser, self.scope
         method = parser.get_method()
