@@ -112,14 +112,18 @@ class Proxy:
                 request = self._request(scope, front, record)
                 if request.client.ignored:
                     self._telemetry.ignored(request.client.ignored)
-                snapshot = self.snapshot
+                max_body_bytes = self.snapshot.max_body_bytes
                 answer = departure.answer
                 body = answer.whole_body() if answer is not None else None
                 if body is None:
-                    body = await read_body(receive, request.content_length, snapshot.max_body_bytes)
-                elif len(body) > snapshot.max_body_bytes:
-                    raise too_large(snapshot.max_body_bytes)
+                    body = await read_body(receive, request.content_length, max_body_bytes)
+                elif len(body) > max_body_bytes:
+                    raise too_large(max_body_bytes)
                 record.ready_at = time.perf_counter()
+                # Not before the body was there: a reload meanwhile has changed the backends, and aliases go with them.
+                snapshot = self.snapshot
+                if request.client.tagging is not snapshot.tagging:
+                    request.client = request.head.client(scope["headers"], snapshot.tagging)
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
                 departure.watch(receive)
