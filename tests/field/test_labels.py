@@ -22,7 +22,7 @@ async def test_b122_a_scan_of_random_paths_methods_and_queries_adds_no_series() 
     methods = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "PURGE"]
 
     def scan() -> bytes:
-        word = "%x" % draw.getrandbits(64)
+        word = f"{draw.getrandbits(64):x}"
         path = draw.choice(["/", "/v1/", "/v1/models/", "/admin/", "/.git/", "/v1/responses/"]) + word
         return client.request(draw.choice(methods), f"{path}?{word}={word}", [JSON], b"{}")
 
