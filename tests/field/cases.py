@@ -258,9 +258,11 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     ),
     "B122": (
         (METRICS, "test_no_client_can_choose_a_label_however_many_paths_models_and_methods_it_invents"),
+        ("field/test_labels.py", "test_b122_a_scan_of_random_paths_methods_and_queries_adds_no_series"),
     ),
     "B123": (
         (METRICS, "test_no_client_can_choose_a_label_however_many_paths_models_and_methods_it_invents"),
+        ("field/test_labels.py", "test_b123_names_that_clients_invent_add_no_series"),
     ),
     "B125": (
         ("field/test_reload.py", "test_b125_nothing_of_an_old_configuration_runs_on_beside_the_new_one"),
@@ -283,18 +285,32 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B134": (("field/test_ends.py", "test_b134_a_connection_that_is_kept_ends_with_an_answer_that_says_so"),),
     "B135": ((LIFECYCLE, "test_what_remains_after_drain_seconds_gets_an_error_event_or_a_503"),),
     "B137": (("field/test_sessions.py", "test_b137_a_redis_that_is_frozen_does_not_hold_up_the_end"),),
-    "B140": (("field/test_routes.py", "test_b140_a_key_of_the_gateway_leaves_it_nowhere_it_may_be_sent"),),
-    "B141": ((KEYS, "test_an_engine_gets_its_own_key_in_place_of_the_gateways_also_at_a_second_try"),),
+    "B140": (
+        ("field/test_routes.py", "test_b140_a_key_of_the_gateway_leaves_it_nowhere_it_may_be_sent"),
+        (
+            "field/test_security.py",
+            "test_b140_a_key_of_the_gateway_reaches_no_engine_from_any_place_on_any_route",
+        ),
+    ),
+    "B141": (
+        (KEYS, "test_an_engine_gets_its_own_key_in_place_of_the_gateways_also_at_a_second_try"),
+        ("field/test_security.py", "test_b141_a_second_backend_gets_nothing_that_was_meant_for_the_first"),
+    ),
     "B143": (
         (FRONT, "test_an_oversized_head_is_refused_with_431"),
         (FRONT, "test_a_long_target_is_refused_with_414_and_a_16_kib_one_passes"),
+        ("field/test_security.py", "test_b143_huge_and_countless_headers_are_refused_and_cost_no_memory"),
     ),
     "B144": (
         (LIFECYCLE, "test_each_request_is_one_json_line_and_no_key_is_in_any_log"),
         (HEADERS, "test_a_request_id_is_kept_if_it_is_fit_and_made_if_it_is_not"),
         (FRONT, "test_malformed_http_is_refused_with_400_and_the_connection_closed"),
+        ("field/test_security.py", "test_b144_no_value_of_a_client_can_forge_or_split_a_line_of_a_log"),
     ),
-    "B146": ((HEADERS, "test_a_request_id_is_kept_if_it_is_fit_and_made_if_it_is_not"),),
+    "B146": (
+        (HEADERS, "test_a_request_id_is_kept_if_it_is_fit_and_made_if_it_is_not"),
+        ("field/test_security.py", "test_b146_a_huge_request_id_makes_no_larger_stream_than_a_short_one"),
+    ),
     "B147": (
         (
             "field/test_line.py",
@@ -303,52 +319,123 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
         (TAGS, "test_a_lane_is_asked_for_and_clamped_to_what_the_tenant_may_use"),
         ("gateway/test_tenants.py", "test_who_names_nobody_new_or_is_not_trusted_stays_itself"),
         (EMERGENCIES, "test_without_anybody_who_may_use_it_there_is_no_reserve"),
+        ("field/test_security.py", "test_b147_a_client_cannot_name_itself_urgent_or_somebody_else"),
+        ("field/test_security.py", "test_b147_a_thousand_invented_tenants_of_one_key_are_one_flow"),
     ),
     "B149": (
         ("field/test_counting.py", "test_b149_a_long_prompt_is_counted_in_no_time_that_others_would_notice"),
+        (
+            "field/test_token_counting.py",
+            "test_b149_a_large_prompt_keeps_the_loop_no_longer_than_a_stream_may_wait",
+        ),
     ),
     "B150": (
         ("field/test_counting.py", "test_b150_the_gateway_starts_and_serves_without_asking_anybody_on_a_net"),
+        (
+            "field/test_token_counting.py",
+            "test_b150_nothing_but_the_backend_is_asked_at_the_start_and_at_the_first_request",
+        ),
     ),
     "B152": (
         ("field/test_counting.py", "test_b152_what_is_inside_of_an_image_a_sound_or_a_file_is_no_text"),
+        ("field/test_token_counting.py", "test_b152_media_are_counted_by_their_size_and_not_as_text"),
     ),
-    "B153": (("field/test_counting.py", "test_b153_no_content_makes_counting_fail"),),
-    "B155": (("field/test_counting.py", "test_b155_prompts_of_any_length_are_told_their_type_and_answered"),),
-    "B156": (("field/test_counting.py", "test_b156_calls_that_come_interleaved_stay_apart"),),
-    "B158": (("field/test_counting.py", "test_b158_pieces_without_an_id_come_when_they_are_sent"),),
-    "B159": (("field/test_counting.py", "test_b159_events_of_odd_shapes_pass_and_upset_nobody"),),
+    "B153": (
+        ("field/test_counting.py", "test_b153_no_content_makes_counting_fail"),
+        ("field/test_token_counting.py", "test_b153_a_content_of_any_shape_is_counted_as_far_as_it_is_known"),
+    ),
+    "B155": (
+        ("field/test_counting.py", "test_b155_prompts_of_any_length_are_told_their_type_and_answered"),
+        ("field/test_token_counting.py", "test_b155_a_prompt_of_any_length_is_classified_or_a_default_one"),
+    ),
+    "B156": (
+        ("field/test_counting.py", "test_b156_calls_that_come_interleaved_stay_apart"),
+        ("field/test_tool_calls.py", "test_b156_three_parallel_calls_keep_their_indexes_and_their_arguments"),
+    ),
+    "B158": (
+        ("field/test_counting.py", "test_b158_pieces_without_an_id_come_when_they_are_sent"),
+        ("field/test_tool_calls.py", "test_b158_pieces_of_arguments_without_an_id_pass_as_they_come"),
+    ),
+    "B159": (
+        ("field/test_counting.py", "test_b159_events_of_odd_shapes_pass_and_upset_nobody"),
+        ("field/test_tool_calls.py", "test_b159_an_odd_event_at_any_place_passes_and_nothing_is_logged"),
+    ),
     "B161": (
         (
             "field/test_routes.py",
             "test_b161_each_name_that_can_be_called_is_listed_once_and_each_that_is_listed_can_be_called",
         ),
+        (
+            "field/test_models_list.py",
+            "test_b161_the_list_holds_each_name_that_can_be_called_and_holds_it_once",
+        ),
     ),
     "B162": (("system/test_models.py", "test_an_alias_is_replaced_on_every_route_and_not_a_byte_beside_it"),),
     "B164": (
         ("field/test_routes.py", "test_b164_the_form_of_an_embedding_is_the_clients_and_the_engines_matter"),
+        (
+            "field/test_endpoints.py",
+            "test_b164_the_encoding_format_reaches_the_engine_as_sent_and_its_vectors_come_back",
+        ),
+        ("field/test_endpoints.py", "test_b164_an_absent_encoding_format_stays_absent"),
     ),
-    "B165": ((BYTES, "test_25_mb_of_audio_arrive_whole_with_every_form_field"),),
+    "B165": (
+        (BYTES, "test_25_mb_of_audio_arrive_whole_with_every_form_field"),
+        ("field/test_endpoints.py", "test_b165_audio_arrives_whole_and_soon_with_the_model_behind_it"),
+    ),
     "B167": (
         (BYTES, "test_25_mb_of_audio_arrive_whole_with_every_form_field"),
         (BYTES, "test_an_answers_head_and_first_event_do_not_wait_for_what_follows"),
+        (
+            "field/test_endpoints.py",
+            "test_b167_every_field_of_a_form_is_forwarded_and_its_events_come_one_by_one",
+        ),
     ),
     "B168": (
         (PATHS, "test_every_client_path_of_an_engine_passes"),
         (PATHS, "test_no_control_path_exists"),
+        (
+            "field/test_endpoints.py",
+            "test_b168_every_route_that_an_engine_lists_below_v1_is_forwarded_or_known_as_not",
+        ),
     ),
-    "B170": (("field/test_routes.py", "test_b170_an_engines_own_forms_reach_it_unchanged"),),
+    "B170": (
+        ("field/test_routes.py", "test_b170_an_engines_own_forms_reach_it_unchanged"),
+        ("field/test_endpoints.py", "test_b170_forms_without_an_input_pass_unchanged"),
+    ),
     "B171": (
         (TABLE, "test_a_million_prefixes_leave_no_more_than_a_thousand"),
         (TABLE, "test_it_never_holds_more_than_it_may"),
+        (
+            "field/test_memory_leak.py",
+            "test_b171_prefixes_and_sessions_have_one_bound_however_many_prompts_and_backends",
+        ),
     ),
-    "B173": (("field/test_routes.py", "test_b173_no_feature_opens_something_for_each_call"),),
+    "B173": (
+        ("field/test_routes.py", "test_b173_no_feature_opens_something_for_each_call"),
+        ("field/test_memory_leak.py", "test_b173_no_feature_makes_a_client_or_a_tls_context_for_each_call"),
+    ),
     "B174": (
         (SHARED_SESSIONS, "test_a_redis_that_freezes_costs_affinity_and_no_request"),
         (QUEUEING, "test_beyond_the_line_a_request_is_refused_at_once"),
         (
             "gateway/sessions/test_write_behind.py",
             "test_bytes_are_bounded_as_well_and_counted_down_to_nothing",
+        ),
+        (
+            "field/test_memory_leak.py",
+            "test_b174_behind_a_stalled_backend_no_more_are_taken_than_may_run_and_wait",
+        ),
+        (
+            "field/test_memory_leak.py",
+            "test_b174_with_a_frozen_redis_requests_are_answered_early_and_do_not_pile_up",
+        ),
+    ),
+    "B179": (("field/test_multi_worker.py", "test_b179_every_scrape_sees_one_sum_that_never_falls"),),
+    "B180": (
+        (
+            "field/test_multi_worker.py",
+            "test_b180_each_gateway_probes_once_an_interval_whatever_its_clients_do",
         ),
     ),
 }
@@ -360,11 +447,9 @@ NOT_HERE: dict[str, str] = {
     "B066": "no issue asks for keep-alive bytes; the head of a stream leaves when the engine sends its own, and while a request waits nothing does",
     "B086": "no issue asks for a limit of requests per minute of a tenant; what a rule limits is one count for the whole fleet, in this process",
     "B087": "no issue asks for a limit of tokens per minute of a tenant; shares of tenants are counted in tokens",
-    "B119": ONE_PROCESS,
-    "B120": ONE_PROCESS,
-    "B138": ONE_PROCESS,
-    "B176": ONE_PROCESS,
-    "B177": ONE_PROCESS,
-    "B179": ONE_PROCESS,
-    "B180": ONE_PROCESS,
+    "B119": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",
+    "B120": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",
+    "B138": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",
+    "B176": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",
+    "B177": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",
 }
