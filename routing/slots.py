@@ -34,6 +34,7 @@ from routing.ways import Places, Ways
 
 _DISPATCH_DEVIATIONS = 1.0
 _THROUGHPUT = (STANDARD, BATCH)
+_STANDARD = (STANDARD,)
 _ABOVE_BATCH = (EMERGENCY, INTERACTIVE, STANDARD)
 _URGENT = (EMERGENCY, INTERACTIVE)
 _EMERGENCIES = (EMERGENCY,)
@@ -345,7 +346,7 @@ class Slots:
             0,
         )
         for _ in range(max(1, group_size(waiting, _free_of(backend), pool.gathering))):
-            ticket = queue.head((line,), now, _THROUGHPUT)
+            ticket = queue.head((line,), now, _STANDARD if pool.is_batch_full else _THROUGHPUT)
             if ticket is None or ticket.lease is not None or not self.reserve.has_slot(pool, ticket.tag):
                 break
             if not self.tokens.fits(backend, ticket.tag):
