@@ -352,8 +352,11 @@ def test_batch_requests_hold_no_more_than_their_share_and_all_others_have_the_re
     assert stage.fits(BATCH) == {"p0": 6} and stage.fits() == {"p0": 10}
     held = [stage.leased(BATCH) for _ in range(6)]
     tickets = [stage.waiting(BATCH) for _ in range(2)]
-    others = []
-    for _ in range(4):
+    others: list[Lease] = []
+    stage.now += 3600.0
+    for _ in range(20):  # the batch lane starves, and its turn has come
+        if len(others) == 4:
+            stage.finish(others.pop())
         ticket = stage.waiting()
         [(granted, lease)] = stage.router.pump(stage.now)
         assert granted is ticket and isinstance(lease, Lease), (
@@ -402,6 +405,8 @@ def test_what_batch_requests_hold_of_a_backend_that_is_out_does_not_count_until_
     assert there.in_flight == 5
     fleet.hold(there, Hold.OPERATOR)
     stage.router.cancel(stage.waiting(BATCH))
+    stage.finish(next(lease for lease in held if lease.backend is not there))
+    held.append(stage.leased(BATCH))
     stage.finish(*(lease for lease in held if lease.backend is there))
     stage.router.cancel(stage.waiting(BATCH))
     fleet.release(there, Hold.OPERATOR)
@@ -411,7 +416,7 @@ def test_what_batch_requests_hold_of_a_backend_that_is_out_does_not_count_until_
 
 
 def test_where_requests_are_gathered_who_waits_for_the_batch_lanes_share_holds_up_nobody() -> None:
-    gathering = GatheringRules(8, 8, 0.1, False)
+    gathering = GatheringRules(20, 20, 0.1, False)
     stage = Stage(pool("p", gathering=gathering, window=10), rules=[rule("batch_share 0.4")])
     switched(stage, True)
     tickets = [stage.waiting(BATCH) for _ in range(7)]
@@ -420,6 +425,13 @@ def test_where_requests_are_gathered_who_waits_for_the_batch_lanes_share_holds_u
     granted = [ticket for ticket, lease in stage.router.pump(stage.now) if isinstance(lease, Lease)]
     assert [ticket.tag.lane for ticket in granted].count(Lane.BATCH) == 4
     assert set(granted) == {*tickets[:4], tickets[7]}
+    stage.now += 3600.0
+    for _ in range(20):  # the batch lane starves, and its turn has come
+        ticket = stage.waiting()
+        stage.now += 1.0
+        [(last, lease)] = stage.router.pump(stage.now)
+        assert last is ticket and isinstance(lease, Lease)
+        stage.finish(lease)
     stage.waiting()
     assert stage.router.pump(stage.now) == [], "it is held back to be gathered"
     assert stage.router.look_at > stage.now
@@ -447,8 +459,6 @@ def test_while_it_sheds_what_is_over_its_share_no_burst_is_absorbed_and_a_light_
     stage.run(10.0, {"heavy": 1.9 * PER_SECOND, "light": 0.1 * PER_SECOND}, intents)
     assert (stage.lost("heavy") > 0.1) is sheds
     assert stage.lost("light") == 0.0
-    if not sheds:
-        assert not stage.refused
 
 
 def test_what_is_served_is_not_shed_though_no_burst_is_absorbed() -> None:
