@@ -234,8 +234,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def _check_head_size(self) -> None:
         """To the byte: what was read with the end of the head may be body."""
-        fields_bytes = sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if fields_bytes > self._head_limit:
+        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self._head_limit:
             self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
     def _exceed(self, reason: Refusal, message: str) -> None:
@@ -253,10 +252,9 @@ class FrontProtocol(HttpToolsProtocol):
         if version not in _VERSIONS or method == b"CONNECT":  # to llhttp an upgrade, whatever its head says
             self._exceed(Refusal.MALFORMED_HTTP, f"{scope['method']} of HTTP/{version} is not spoken here")
         fields = dict(self.headers)
-        if b"transfer-encoding" in fields or len(fields) < len(self.headers):
-            fault = framing_fault(version, self.headers)
-            if fault is not None:
-                self._exceed(Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {fault}")
+        is_odd = b"transfer-encoding" in fields or len(fields) < len(self.headers)
+        if is_odd and (fault := framing_fault(version, self.headers)):
+            self._exceed(Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {fault}")
         offers_upgrade = parser.should_upgrade()
         if offers_upgrade and not self._should_upgrade():
             self._offers_upgrade = True
