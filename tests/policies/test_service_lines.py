@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.service_lines import UNKNOWN, ServiceLine, learnt, scaled, without_levels_above
+from policies.service_lines import LEVELS, UNKNOWN, ServiceLine, learnt, scaled, without_levels_above
 
 
 def line_of(base: float, slope: float, loads: list[int], rounds: int = 20) -> ServiceLine:
@@ -68,3 +68,15 @@ def test_scaling_keeps_what_is_known_of_each_level() -> None:
 def test_a_level_just_at_the_bound_is_kept() -> None:
     line = line_of(0.1, 0.01, [4, 16])
     assert [level.in_flight for level in without_levels_above(line, 4, 1.0).levels if level.weight] == [4]
+
+
+def test_there_are_four_levels_to_an_octave() -> None:
+    for in_flight, index in ((1, 0), (2, 4), (3, 6), (4, 8), (32, 20), (1e9, LEVELS - 1)):
+        line = learnt(UNKNOWN, in_flight, 1.0)
+        assert [place for place, level in enumerate(line.levels) if level.weight] == [index]
+
+
+def test_the_slope_is_drawn_by_least_squares_and_what_it_was_counts_as_twenty_a_tenth_off() -> None:
+    line = learnt(learnt(UNKNOWN, 10.0, 1.0), 20.0, 2.0)
+    assert line.slope == pytest.approx(5.0 / (50.0 + 20.0 * 1.5**2))
+    assert line.base == pytest.approx(1.5 - 15.0 * line.slope)

@@ -386,3 +386,37 @@ def test_samples_are_gathered_for_two_services_and_a_second_at_least() -> None:
     window = Window(20.0, NOW, control=SETTLED)
     assert gathers_until(window) == NOW + 1.0
     assert gathers_until(window._replace(control=SETTLED._replace(mean_seconds=3.0))) == NOW + 6.0
+
+
+# --- between intervals --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_back_takes_a_tenth_down_to_the_least_and_ends_a_halving() -> None:
+    window = Window(20.0, NOW, control=SETTLED._replace(probing=2))
+    after = pushed_back(window, NOW, WIDE)
+    assert (after.limit, after.control.probing, after.control.pushed_back_at) == (18.0, 0, NOW)
+    assert pushed_back(after, NOW + 0.1, WIDE) is after
+    assert pushed_back(after, NOW + 0.21, WIDE).limit == pytest.approx(16.2)
+    assert pushed_back(after, NOW + 0.21, replace(WIDE, min=17)).limit == 17.0
+
+
+def test_an_empty_queue_ends_a_run_and_an_old_run_begins_anew_with_the_report_that_comes() -> None:
+    def limits(*reports: tuple[float, int]) -> list[float]:
+        window, found = started(replace(RULES, start=20)), []
+        for now, waiting in reports:
+            window = reported(window, waiting, None, now, RULES)
+            found.append(window.limit)
+        return found
+
+    assert limits((0, 6), (1, 0), (2, 6), (3, 6)) == [20, 20, 20, 20]
+    assert limits((0, 6), (31, 6), (32, 6), (33, 6)) == [20, 20, 20, 17]
+
+
+def test_it_starts_with_all_that_it_may_be_known_as_high() -> None:
+    assert started(RULES).control.high == 8.0
+
+
+@pytest.mark.parametrize(("silence", "samples"), [(59.9, 2), (60.1, 1)])
+def test_after_ten_intervals_of_silence_what_was_gathered_is_dropped(silence: float, samples: int) -> None:
+    window = Window(20.0, NOW, 1, 20, 3.0, 9.0, control=SETTLED._replace(mean_seconds=3.0))
+    assert sampled(window, 3.0, 20, NOW + silence, WIDE).samples == samples
