@@ -143,7 +143,8 @@ class Ledger:
                 self.errors[name] += 1
             else:
                 at = f"{line.backend or 'nowhere'}, {fate.began:.2f} to {ended:.2f}"
-                self.unexplained.add(f"{request_id} ({fate.kind}): {name}, {at}")
+                after = self._spans.told(fate.began) or "no trouble"
+                self.unexplained.add(f"{request_id} ({fate.kind}): {name}, {at}, after {after}")
 
 
 def line_of(record: Mapping[str, Any], seen_at: float) -> Line:

@@ -115,7 +115,10 @@ def test_of_many_faults_the_first_are_shown_and_all_are_counted() -> None:
         ledger.client_saw(f"r-{number}", _fate(status=500))
         ledger.gateway_wrote(_line(f"r-{number}", 500, "refused", "internal_error"), 11.0)
     assert (ledger.unexplained.count, len(ledger.unexplained.examples)) == (EXAMPLES + 3, EXAMPLES)
-    assert ledger.unexplained.examples[0] == "r-0 (chat, plain): internal_error, e-1, 10.00 to 11.00"
+    assert (
+        ledger.unexplained.examples[0]
+        == "r-0 (chat, plain): internal_error, e-1, 10.00 to 11.00, after no trouble"
+    )
 
 
 def test_lines_that_the_log_gave_up_are_counted() -> None:
@@ -179,6 +182,7 @@ def test_old_spans_are_forgotten_but_not_those_that_last_and_each_is_counted() -
     assert not spans.were(Kind.ENGINE, 0.0, 1.0, "e-1")
     assert spans.were(Kind.ENGINE, 0.0, 1.0, "e-2")
     assert spans.counts["cut"] == 3
+    assert spans.told(201.5) == "cut e-2 201.5 s before, cut e-3 1.5 s before"
 
 
 def test_every_kind_of_trouble_comes_before_any_comes_again() -> None:

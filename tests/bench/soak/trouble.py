@@ -111,5 +111,9 @@ class Spans:
             for span in self._spans
         )
 
-    def is_broken(self, subject: str) -> bool:
-        return any(span.subject == subject and span.ended == inf for span in self._spans)
+    def told(self, now: float, count: int = 3) -> str:
+        """The last ones, for who looks for the cause of something."""
+        return ", ".join(
+            f"{span.trouble.name} {span.subject}".strip() + f" {now - span.began:.1f} s before"
+            for span in self._spans[-count:]
+        )
