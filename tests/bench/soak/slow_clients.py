@@ -2,8 +2,8 @@
 
     python -m tests.bench.soak.slow_clients PORT COUNT
 
-Holds COUNT connections, each with the beginning of a head and one more byte now and then; one that the gateway ends is opened anew at once. Prints a line when all
-are open, and leaves when standard input is closed.
+Holds COUNT connections, each with the beginning of a head and one more byte now and then; one that the gateway ends is opened anew at once. They come evenly over
+`OPENING_SECONDS`, as those that keep a gateway busy for long would. Prints a line when all are open, and leaves when standard input is closed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import uvloop
 
 from tests.bench.children import ROOT, end, raise_descriptor_limit
 
-OPENING_AT_ONCE = 50
-BYTE_SECONDS = (1.0, 4.0)
+OPENING_SECONDS = 9.0
+"""Less than a head may take, so that all are open at a time."""
+BYTE_SECONDS = (3.0, 9.0)
 _BEGINNING = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "
 
 
@@ -69,23 +70,22 @@ class _Slow(asyncio.Protocol):
 async def _hold(port: int, count: int) -> None:
     loop = asyncio.get_running_loop()
     chance = Random(count)
-    room = asyncio.Semaphore(OPENING_AT_ONCE)
     opened = 0
     all_open = asyncio.Event()
 
-    async def one() -> None:
+    async def one(number: int) -> None:
         nonlocal opened
         is_first = True
+        await asyncio.sleep(OPENING_SECONDS * number / count)
         while True:
-            async with room:
-                _, slow = await loop.create_connection(lambda: _Slow(chance), "127.0.0.1", port)
+            _, slow = await loop.create_connection(lambda: _Slow(chance), "127.0.0.1", port)
             opened += is_first
             is_first = False
             if opened == count:
                 all_open.set()
             await slow.ended.wait()
 
-    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    tasks = [asyncio.create_task(one(number)) for number in range(count)]
     await all_open.wait()
     print("open", flush=True)
     await asyncio.to_thread(sys.stdin.read)

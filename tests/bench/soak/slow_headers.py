@@ -17,7 +17,7 @@ from tests.bench.children import engine_running, get, on_cores
 from tests.bench.figures import Figure
 from tests.bench.load_generator import Job, run_job
 from tests.bench.peers import PEERS, peer_running
-from tests.bench.process_tree import established_sockets
+from tests.bench.process_tree import established_sockets, run_queue_seconds
 from tests.bench.soak.page import total
 from tests.bench.soak.slow_clients import slow_clients
 
@@ -43,10 +43,10 @@ def slow_headers(scratch: Path, rounds: int, progress: Callable[[str], None]) ->
             for with_them in (False, True) if turn % 2 else (True, False):
                 if with_them:
                     with slow_clients(port, COUNT):
-                        beside.append(_p99(port))
+                        beside.append(_p99(port, pid, progress))
                         fewest = min(fewest, established_sockets(pid))
                 else:
-                    alone.append(_p99(port))
+                    alone.append(_p99(port, pid, progress))
             progress(
                 f"slow heads, round {turn + 1}/{rounds}: P99 {alone[-1]:.2f} ms alone, {beside[-1]:.2f} ms beside them"
             )
@@ -82,5 +82,9 @@ def figures(alone: Sequence[float], beside: Sequence[float], fewest: int, cut_of
     ]
 
 
-def _p99(port: int) -> float:
-    return percentile(run_job(Job(port=port, seconds=SECONDS, rate=RATE, timed=True)).latencies_ms, 0.99)
+def _p99(port: int, pid: int, progress: Callable[[str], None]) -> float:
+    waited = run_queue_seconds(pid)
+    outcome = run_job(Job(port=port, seconds=SECONDS, rate=RATE, timed=True))
+    share = (run_queue_seconds(pid) - waited) / SECONDS
+    progress(f"slow heads: the gateway waited {share:.1%} for a core, the load {outcome.starved_share:.1%}")
+    return percentile(outcome.latencies_ms, 0.99)
