@@ -232,18 +232,20 @@ class FrontProtocol(HttpToolsProtocol):
         if len(self.headers) > MAX_HEADERS:  # not at the end: one read may hold 20 times as many
             self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
 
+    def _check_head_size(self) -> None:
+        """To the byte: what was read with the end of the head may be body."""
+        fields_bytes = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if fields_bytes > self._head_limit:
+            self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
+
     def _exceed(self, reason: Refusal, message: str) -> None:
         self._refusal = (reason, message)
         raise _Overdue(message)
 
     def on_headers_complete(self) -> None:
-        # A head that began in the middle of a read has not been counted; to the byte, since what was read with its end may be body.
-        is_counted = 0 < self._head_bytes <= self._head_limit
-        if (
-            not is_counted
-            and sum(len(name) + len(value) + 4 for name, value in self.headers) > self._head_limit
-        ):
-            self._exceed(Refusal.HEAD_TOO_LARGE, self._too_many_header_bytes())
+        # A head that began in the middle of a read has not been counted.
+        if not 0 < self._head_bytes <= self._head_limit:
+            self._check_head_size()
         parser, scope = self.parser, self.scope
         method = parser.get_method()
         scope["method"] = _USUAL_METHODS.get(method) or method.decode("ascii")
