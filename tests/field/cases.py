@@ -278,13 +278,29 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B131": (
         (LIFECYCLE, "test_a_running_stream_ends_well_after_sigterm_while_new_work_is_turned_away"),
         (LIFECYCLE, "test_what_remains_after_drain_seconds_gets_an_error_event_or_a_503"),
+        (
+            "field/test_lifecycle.py",
+            "test_b131_ten_streams_and_five_plain_calls_end_whole_inside_the_grace_or_are_told",
+        ),
     ),
     "B132": (
         ("field/test_ends.py", "test_b132_a_gateway_that_leaves_serves_until_its_load_balancer_has_noticed"),
     ),
     "B134": (("field/test_ends.py", "test_b134_a_connection_that_is_kept_ends_with_an_answer_that_says_so"),),
-    "B135": ((LIFECYCLE, "test_what_remains_after_drain_seconds_gets_an_error_event_or_a_503"),),
-    "B137": (("field/test_sessions.py", "test_b137_a_redis_that_is_frozen_does_not_hold_up_the_end"),),
+    "B135": (
+        (LIFECYCLE, "test_what_remains_after_drain_seconds_gets_an_error_event_or_a_503"),
+        (
+            "field/test_lifecycle.py",
+            "test_b135_whoever_still_waits_at_the_end_is_told_so_and_reaches_no_engine",
+        ),
+    ),
+    "B137": (
+        ("field/test_sessions.py", "test_b137_a_redis_that_is_frozen_does_not_hold_up_the_end"),
+        (
+            "field/test_lifecycle.py",
+            "test_b137_a_receiver_and_a_redis_that_hang_do_not_hold_up_the_end_and_the_log_is_whole",
+        ),
+    ),
     "B140": (
         ("field/test_routes.py", "test_b140_a_key_of_the_gateway_leaves_it_nowhere_it_may_be_sent"),
         (
