@@ -30,6 +30,7 @@ READ_BUFFER_BYTES = 64 * 1024
 # Every protocol of a loop may share one buffer: get_buffer, the read and buffer_updated follow each other without another callback.
 _read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
 
+_VERSIONS = ("1.1", "1.0")
 _FRAMING = (b"content-length", b"transfer-encoding")
 _TRAILERS: Any = deque(maxlen=0)
 _COMMENT = 58
@@ -204,8 +205,12 @@ class Incoming(asyncio.BufferedProtocol):
             self._fail(ResponseBroken(f"the answer's status is {status}"))
         if self._failure is not None:
             return
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS:
+            self._fail(ResponseBroken(f"the answer is of HTTP/{version}"))
+            return
         if b"transfer-encoding" in dict(self.headers):
-            fault = framing_fault(self._parser.get_http_version(), self.headers)
+            fault = framing_fault(version, self.headers)
             if fault is not None:
                 self._fail(ResponseBroken(f"the answer is not HTTP: {fault}"))
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tests import captures
@@ -55,6 +56,7 @@ FRAGMENTS: dict[str, Sequence[bytes]] = {
 FRAGMENTS["engine"] = FRAGMENTS["front"]
 
 
+@cache
 def seeds(target: str) -> list[bytes]:
     if target == "configuration":
         example = EXAMPLE.read_bytes()
@@ -67,14 +69,19 @@ def seeds(target: str) -> list[bytes]:
         return [PAGE]
     if target == "sessions":
         return list(WORDS)
-    found = [
-        _seed(target, one)
-        for engine in captures.ENGINES
-        for one in captures.load(engine)
-        if "32MiB" not in one.name
-    ]
+    found = [_seed(target, one) for one in _small()]
     small = sorted({one for one in found if 0 < len(one) <= MAX_SEED_BYTES}, key=len)
     return [*small, PIPELINE] if target == "front" else [*small, *ANSWERS] if target == "engine" else small
+
+
+@cache
+def _small() -> list[Capture]:
+    return [
+        one
+        for engine in captures.ENGINES
+        for one in captures.load(engine)
+        if len(one.request_body) <= MAX_SEED_BYTES
+    ]
 
 
 def _seed(target: str, one: Capture) -> bytes:

@@ -141,6 +141,8 @@ OF_ENGINES = {
     if raw.startswith(HEAD) and name not in ONLY_REFUSED | {"two hosts"} and "upgrade" not in name
 } | {
     "chunks in HTTP/1.0": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "HTTP/2": b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/0.9": b"HTTP/0.9 200 OK\r\nContent-Length: 0\r\n\r\n",
     "no status": b"HTTP/1.1 OK\r\nContent-Length: 0\r\n\r\n",
     "an odd status": b"HTTP/1.1 0200 OK\r\nContent-Length: 0\r\n\r\n",
     "an upgrade": b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
