@@ -2,7 +2,7 @@
 
 To the engine: all of the client's but hop-by-hop ones (RFC 9110 7.6.1, those named in `Connection` included), `Host`, framing, the gateway's own
 (`x-headrace-*` and their short names), and the overrides by which a client could reorder or address the engine's work.
-To the client: all of the engine's but hop-by-hop ones, and but the load that the gateway itself asked for (`gateway.load_header`).
+To the client: all of the engine's but hop-by-hop ones, those that only this gateway may say (`x-headrace-*`), and but the load that the gateway itself asked for (`gateway.load_header`).
 `Authorization` passes as it came unless the backend has a key of its own.
 """
 
@@ -39,7 +39,8 @@ _DROPPED_FROM_REQUEST = HOP_BY_HOP | GATEWAY_ALIASES | ENGINE_OVERRIDES | _MADE_
 _DROPPED_FROM_ANSWER = HOP_BY_HOP | {b"x-request-id"}
 _DROPPED_WITH_LENGTH = _DROPPED_FROM_ANSWER | {b"content-length"}
 _USUAL_CONNECTION = (b"keep-alive", b"close", b"Keep-Alive", b"Close")
-_DROPPED_PREFIXES = (b"x-headrace-", *OVERRIDE_PREFIXES)
+_OWN_PREFIX = b"x-headrace-"
+_DROPPED_PREFIXES = (_OWN_PREFIX, *OVERRIDE_PREFIXES)
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -99,7 +100,7 @@ def answer_headers(
         for name, value in engine_headers:
             if name == b"connection" and value not in _USUAL_CONNECTION:
                 dropped = dropped | _tokens(value)
-    return [pair for pair in engine_headers if pair[0] not in dropped]
+    return [pair for pair in engine_headers if pair[0] not in dropped and not pair[0].startswith(_OWN_PREFIX)]
 
 
 def _tokens(value: bytes) -> frozenset[bytes]:

@@ -14,12 +14,15 @@ decided by who calls (`gateway.sessions.write_behind`), but a cluster's may foll
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _SCHEMES = frozenset(
     {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 )
+_OPTIONS = re.compile(r"(?:db=[0-9]{1,5})?")
+_DATABASE = re.compile(r"/?[0-9]{0,5}")
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 
@@ -48,6 +51,10 @@ class RedisAddress:
         self.service = parts.path.strip("/")
         default_port = _PORTS.get(self.kind, 6379)
         self.nodes = [_node(host, default_port) for host in hosts.split(",")] if scheme != "unix" else []
+        if parts.fragment or not _OPTIONS.fullmatch(parts.query):
+            raise BadRedisUrl("has options that are not known; of those only db=NUMBER is")
+        if self.kind == "server" and scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+            raise BadRedisUrl("names a database that is no number; redis://host:6379/0 is right")
         if scheme == "unix" and not parts.path:
             raise BadRedisUrl("has no path; unix:///run/redis.sock has one")
         if self.kind == "server" and len(self.nodes) > 1:
@@ -95,6 +102,10 @@ def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_
 
 def _node(text: str, default_port: int) -> tuple[str, int]:
     host, _, port = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise BadRedisUrl(
+            "has a port that is no number; / # ? @ and : of a password have to be percent-encoded"
+        )
     host = host.strip("[]")
     if not host:
         raise BadRedisUrl("has an empty host; host:port is needed")

@@ -236,7 +236,8 @@ def test_a_url_says_what_stands_behind_it(url: str, kind: str, nodes: list[tuple
 @pytest.mark.parametrize(
     "url",
     ["", "localhost", "http://:secret@h", "redis://:secret@a,b", "redis+sentinel://:secret@a", "redis+cluster://:secret@", "unix://",
-     "redis://:secret@h:99999", "redis+cluster://:secret@a:0"],
+     "redis://:secret@h:99999", "redis://:secret@h:6379:x", "redis://:secr/et@h", "redis://:secret@h/db", "redis://:secret@h?a=secret",
+     "redis://:secret@h#secret", "unix:///a?db=secret", "redis+cluster://:secret@a:0"],
 )  # fmt: skip
 def test_a_url_that_is_none_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(BadRedisUrl) as raised:
