@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 def requests(raw: bytes) -> list[Message]:
     """All that stand at the beginning of `raw`, in full."""
-    found = []
+    found: list[Message] = []
     while True:
         raw = raw.lstrip(b"\r\n")
         read = _message(raw, _REQUEST_LINE, None)
