@@ -163,3 +163,9 @@ def test_what_follows_an_answer_ends_its_connection() -> None:
         read = answered([sound + behind], False)
         assert not read.is_reusable
     assert answered([sound], False).is_reusable
+
+
+def test_an_offer_of_an_upgrade_in_http_1_0_stays_http_1_0_and_is_the_last_request() -> None:
+    one = b"GET / HTTP/1.0\r\nConnection: upgrade, keep-alive\r\nUpgrade: h2c\r\n\r\n"
+    seen, written = served([one, one])
+    assert len(seen) == 1 and b"connection: close" in written
