@@ -15,9 +15,10 @@ CACHE ?=
 SESSIONS ?=
 FAULTS ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
-SOAK_COUNT ?= 100000
+SOAK_SECONDS ?= 180
+SOAK ?=
 
-.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions bench-faults bench-probes soak package lock clean
+.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions bench-faults bench-probes soak fuzz coverage package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -32,7 +33,9 @@ help:
 	@echo "make bench-sessions  what sessions cost, and a Redis frozen under load, 80 seconds (SESSIONS=\"store\" for a part)"
 	@echo "make bench-faults  what each fault of an engine costs, its time to be noticed and to recover (FAULTS=\"reset slow\" for a part)"
 	@echo "make bench-probes  what probes and scrapes of 8 engines cost, 100 seconds"
-	@echo "make soak         SOAK_COUNT=$(SOAK_COUNT) random disconnects, resets and stalls; counts what leaks"
+	@echo "make soak         $(SOAK_SECONDS) s of mixed load and trouble of every kind, then slow clients (SOAK_SECONDS=14400 for hours)"
+	@echo "make fuzz         two minutes of mutated bytes into every way in"
+	@echo "make coverage     lines and branches of policies/ and routing/ that their own tests reach: all"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
 
@@ -53,7 +56,7 @@ run: $(VENV)/run.stamp
 	@$(BIN)/headrace $(if $(BACKENDS),serve --host $(HOST) --port $(PORT) $(foreach url,$(BACKENDS),--backend $(url)),demo --port $(PORT))
 
 test: $(VENV)/develop.stamp
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not engine and not soak"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not engine"
 
 check: $(VENV)/develop.stamp
 	$(BIN)/ruff format --check .
@@ -90,7 +93,14 @@ bench-probes: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.bench.probe_cost
 
 soak: $(VENV)/develop.stamp
-	$(BIN)/python -m tests.bench soak --count $(SOAK_COUNT)
+	$(BIN)/python -m tests.bench.soak --seconds $(SOAK_SECONDS) $(SOAK)
+
+fuzz: $(VENV)/develop.stamp
+	$(BIN)/python -m tests.fuzz --seconds 120
+
+coverage: $(VENV)/develop.stamp
+	$(BIN)/python -m coverage run -m pytest -q --hypothesis-profile=repeatable tests/policies tests/routing
+	$(BIN)/python -m coverage report --include="policies/*,routing/*" --fail-under=100
 
 package: $(VENV)/run.stamp
 	rm -rf dist build/package
