@@ -50,13 +50,18 @@ _MAX_NESTING = 6
 _MAX_SESSION_CHARS = 256
 
 
-def prompt_prefix(kind: Kind, fields: dict[str, Any], model: str, size: TextSize) -> Prefix | None:
-    """`fields` is the body's JSON object, which stays as it is; `model` the name that the engine gets; `size` what was counted in the body."""
+def prompt_prefix(
+    kind: Kind, fields: dict[str, Any], model: str, size: TextSize, contents: list[str] | None
+) -> Prefix | None:
+    """`fields` is the body's JSON object, which stays as it is; `model` the name that the engine gets.
+
+    `size` and `contents` are what `gateway.text_size` found in the body.
+    """
     chars = int(size.chars)
     long_chars = chars if chars > MAX_DEPTH_CHARS else 0
     pieces: list[str] = []
     if kind is Kind.CHAT:
-        _add_chat(fields, fields.get("messages"), pieces, long_chars)
+        _add_chat(fields, fields.get("messages"), pieces, long_chars, contents)
     elif kind is Kind.COMPLETION:
         _add_prompt(fields.get("prompt"), pieces)
     elif kind is Kind.JSON:
@@ -115,14 +120,20 @@ def _add_other(fields: dict[str, Any], pieces: list[str], long_chars: int) -> No
         _add_prompt(fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces)
 
 
-def _add_chat(fields: dict[str, Any], messages: Any, pieces: list[str], long_chars: int) -> None:
+def _add_chat(
+    fields: dict[str, Any],
+    messages: Any,
+    pieces: list[str],
+    long_chars: int,
+    contents: list[str] | None = None,
+) -> None:
     """Behind a system prompt, where `pieces` has one. `long_chars` is what the whole body has, where that is more than the greatest depth."""
     has_system = bool(pieces)
     if type(messages) is list and messages:
         if long_chars:
-            _add_beginning(messages, pieces, long_chars)
+            _add_beginning(messages, pieces, long_chars, contents)
         else:
-            _add_messages(messages, pieces)
+            _add_messages(messages, pieces, contents)
         first = messages[0]
         has_system = has_system or (type(first) is dict and first.get("role") in _SYSTEM_ROLES)
     for name in ("documents", "tools"):  # each goes in front of the one before
@@ -131,25 +142,30 @@ def _add_chat(fields: dict[str, Any], messages: Any, pieces: list[str], long_cha
             pieces.insert(1 if has_system else 0, f"{name}\n{_json(definitions)}")
 
 
-def _add_beginning(messages: list[Any], pieces: list[str], long_chars: int) -> None:
+def _add_beginning(
+    messages: list[Any], pieces: list[str], long_chars: int, contents: list[str] | None
+) -> None:
     """Messages down to the greatest depth: so many at a time as lie above it where all are alike."""
     count = len(messages) * MAX_DEPTH_CHARS // long_chars + 1
     seen_chars = 0
     for start in range(0, len(messages), count):
         added = len(pieces)
-        _add_messages(messages[start : start + count], pieces)
+        stop = start + count
+        _add_messages(messages[start:stop], pieces, None if contents is None else contents[start:stop])
         seen_chars += sum(map(len, pieces[added:]))
         if seen_chars > MAX_DEPTH_CHARS:
             return
 
 
-def _add_messages(messages: list[Any], pieces: list[str]) -> None:
-    try:
-        if max(map(len, messages)) == 2:  # a role and a text each, as nearly all are
-            pieces += [message["role"] + "\n" + message["content"] for message in messages]
+def _add_messages(messages: list[Any], pieces: list[str], contents: list[str] | None) -> None:
+    if contents is not None:
+        try:
+            pieces += [
+                message["role"] + "\n" + content for message, content in zip(messages, contents, strict=True)
+            ]
             return
-    except (TypeError, KeyError):
-        pass
+        except (TypeError, KeyError):
+            pass
     pieces += [_piece(message) for message in messages if type(message) is dict]
 
 
@@ -177,7 +193,9 @@ def _add_texts(value: Any, texts: list[str], nesting: int) -> None:
             for name in _TEXT_FIELDS:
                 found = value.get(name)
                 if found:
-                    if name in _JSON_FIELDS and type(found) is not str:
+                    if type(found) is str:
+                        texts.append(found)
+                    elif name in _JSON_FIELDS:
                         texts.append(_json(found))
                     else:
                         _add_texts(found, texts, nesting + 1)

@@ -18,7 +18,7 @@ from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix, session_of
 from gateway.settings import Settings
 from gateway.tenants import Tenant, Tenants
-from gateway.text_size import request_text, text_size
+from gateway.text_size import plain_contents, request_text, text_size
 from policies.cache_key import NO_PREFIX, CacheKey
 from policies.classify import DEFAULT, BusinessType, Source
 from policies.hints import FIELDS, Hints, hints
@@ -116,7 +116,10 @@ class Tagging:
         )
         if limit is not None and type(limit) is int and limit > 0:
             max_tokens = limit
-        size = text_size(kind, fields) if fields and kind in _PROMPTS else None
+        size = contents = None
+        if fields and kind in _PROMPTS:
+            contents = plain_contents(kind, fields)
+            size = text_size(kind, fields, contents)
         return Intent(
             business.name,
             lane,
@@ -129,7 +132,9 @@ class Tagging:
             pools,
             backend,
             said.relegate,
-            self._key(client, kind, model, fields, size) if fields and self._looks_for_prefixes else None,
+            self._key(client, kind, model, fields, size, contents)
+            if fields and self._looks_for_prefixes
+            else None,
             said.path,
         )
 
@@ -138,11 +143,17 @@ class Tagging:
         return client.hints.session or session_of(fields)
 
     def _key(
-        self, client: Client, kind: Kind, model: str, fields: dict[str, Any], size: TextSize | None
+        self,
+        client: Client,
+        kind: Kind,
+        model: str,
+        fields: dict[str, Any],
+        size: TextSize | None,
+        contents: list[str] | None,
     ) -> CacheKey | None:
         prefix = None
         if size is not None:
-            prefix = prompt_prefix(kind, fields, self._aliases.get(model, model), size)
+            prefix = prompt_prefix(kind, fields, self._aliases.get(model, model), size, contents)
         session = self.session_of(client, fields)
         if session:
             return CacheKey(prefix or NO_PREFIX, seed_of(client.tenant.name, session))

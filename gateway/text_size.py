@@ -40,14 +40,30 @@ _INPUTS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
-    """`fields` is the body's JSON object."""
+def plain_contents(kind: Kind, fields: dict[str, Any]) -> list[str] | None:
+    """The text of each message of a chat whose messages are a role and a text each, as nearly all are; else None.
+
+    Read once, for what is counted here and for the fingerprints. `fields` is the body's JSON object.
+    """
+    if kind is not Kind.CHAT:
+        return None
+    messages = fields.get("messages")
+    try:
+        if type(messages) is list and max(map(len, messages)) == 2:
+            return [
+                content if type(content := message["content"]) is str else _only_part(content)
+                for message in messages
+            ]
+    except (TypeError, KeyError, ValueError):
+        pass
+    return None
+
+
+def text_size(kind: Kind, fields: dict[str, Any], contents: list[str] | None) -> TextSize:
+    """`contents` is what `plain_contents` found in `fields`."""
     tools = fields.get("tools")
-    if kind is Kind.CHAT and not tools:
-        messages = fields.get("messages")
-        text = _only_text(messages)
-        if text is not None and type(messages) is list:
-            return TextSize(*_counted(text), len(messages))
+    if contents is not None and not tools:
+        return TextSize(*_counted("".join(contents)), len(contents))
     found = _Found()
     for name in _INPUTS.get(kind, ()):
         value = fields.get(name)
@@ -67,14 +83,15 @@ def text_size(kind: Kind, fields: dict[str, Any]) -> TextSize:
     return found.size()
 
 
-def _only_text(messages: Any) -> str | None:
-    """Of messages that are a role and a text each, as nearly all are; else None."""
-    try:
-        if max(map(len, messages)) == 2:
-            return "".join([message["content"] for message in messages])
-    except (TypeError, KeyError, ValueError):
-        pass
-    return None
+def _only_part(content: Any) -> str:
+    """The text of a content that is one part of text, as many clients send it. Raises `TypeError` where it is another."""
+    if type(content) is list and len(content) == 1:
+        part = content[0]
+        if type(part) is dict and len(part) == 2 and part.get("type") == "text":
+            text = part.get("text")
+            if type(text) is str:
+                return text
+    raise TypeError
 
 
 def _counted(text: str) -> tuple[float, float, float, float, float, float, float]:

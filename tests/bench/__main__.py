@@ -1,4 +1,4 @@
-"""The benchmarks: `python -m tests.bench [cpu|decisions|latency|memory ...]`, all of them if none is named.
+"""The benchmarks: `python -m tests.bench [cpu|decisions|fingerprints|latency|memory ...]`, all of them if none is named.
 
     python -m tests.bench cpu --seconds 5 --rounds 3                       # while optimising: about 90 s
     python -m tests.bench --quick                                          # everything, short: about 5 minutes
@@ -22,12 +22,13 @@ from tests.bench.children import raise_descriptor_limit
 from tests.bench.figures import Figure
 from tests.bench.measure_cpu import measure_cpu
 from tests.bench.measure_decisions import measure_decisions
+from tests.bench.measure_fingerprints import measure_fingerprints
 from tests.bench.measure_latency import measure_latency
 from tests.bench.measure_memory import measure_memory
 from tests.bench.peers import PEERS, AbsentError, available
 from tests.bench.table import context, markdown, print_table, save_json
 
-TOPICS = ("cpu", "decisions", "latency", "memory")
+TOPICS = ("cpu", "decisions", "fingerprints", "latency", "memory")
 _QUICK = {"seconds": 4.0, "rounds": 3, "requests": 60_000, "streams": 1_000}
 _FULL = {"seconds": 8.0, "rounds": 5, "requests": 1_000_000, "streams": 5_000}
 
@@ -109,6 +110,8 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Figure], list[str]]:
             )
         if "decisions" in arguments.topics:
             figures += measure_decisions(rounds=arguments.rounds, progress=_progress)
+        if "fingerprints" in arguments.topics:
+            figures += measure_fingerprints(rounds=arguments.rounds, progress=_progress)
         if "latency" in arguments.topics:
             figures += measure_latency(
                 subject,

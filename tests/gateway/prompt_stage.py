@@ -1,4 +1,4 @@
-"""The prefix of a body as the gateway finds it: counted first, then fingerprinted."""
+"""Size and prefix of a body as the gateway finds them: read once, counted, then fingerprinted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from typing import Any
 
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix
-from gateway.text_size import text_size
+from gateway.text_size import plain_contents, text_size
+from policies.lengths import TextSize
 from policies.prefix_chain import Prefix
 
 
 def prefix_found(kind: Kind, fields: dict[str, Any], model: str) -> Prefix | None:
-    return prompt_prefix(kind, fields, model, text_size(kind, fields))
+    contents = plain_contents(kind, fields)
+    return prompt_prefix(kind, fields, model, text_size(kind, fields, contents), contents)
+
+
+def size_found(kind: Kind, fields: dict[str, Any]) -> TextSize:
+    return text_size(kind, fields, plain_contents(kind, fields))

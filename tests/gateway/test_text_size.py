@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.paths import Kind
-from gateway.text_size import request_text, text_size
+from gateway.text_size import request_text
 from policies.lengths import TextSize
+from tests.gateway.prompt_stage import size_found
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "policies" / "recorded_tokens.json").read_text(encoding="utf-8")
@@ -22,7 +23,7 @@ SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
 
 
 def chat(*messages: Any, **more: Any) -> TextSize:
-    return text_size(Kind.CHAT, {"model": "m", "messages": list(messages), **more})
+    return size_found(Kind.CHAT, {"model": "m", "messages": list(messages), **more})
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -70,6 +71,35 @@ def test_a_long_text_is_counted_from_pieces_of_it(unit: str) -> None:
 def test_every_stretch_of_a_long_text_has_its_share() -> None:
     size = chat(user("a" * 30_000 + "水" * 6000 + "1" * 12_000))
     assert (size.letters, size.wide, size.digits) == (30_000, 6000, 12_000)
+
+
+def test_one_part_of_text_counts_like_its_text() -> None:
+    texts = ["Be brief.", "请查询 3,000 余额", ""]
+    plain = [user(text) for text in texts]
+    parts = [user([{"type": "text", "text": text}]) for text in texts]
+    mixed = [plain[0], *parts[1:]]
+    expected = size_found(Kind.CHAT, {"messages": plain})
+    assert expected.messages == 3
+    assert (
+        size_found(Kind.CHAT, {"messages": parts}) == size_found(Kind.CHAT, {"messages": mixed}) == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "found", "images"),
+    [
+        ({"type": "text", "text": None}, 0, 0),
+        ({"type": "text"}, 0, 0),
+        ({"type": "image_url", "text": "a"}, 1, 1),
+        ({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, 1, 0),
+        ("a", 1, 0),
+        (7, 0, 0),
+        (None, 0, 0),
+    ],
+)
+def test_a_part_of_another_kind_is_not_taken_for_text(part: Any, found: int, images: int) -> None:
+    size = chat(user("abc"), user([part]))
+    assert (size.messages, letters(size), size.images) == (2, 3 + found, images)
 
 
 def test_parts_are_counted_by_their_type() -> None:
@@ -122,13 +152,13 @@ def test_calls_and_their_results_are_part_of_the_prompt() -> None:
     ],
 )
 def test_completions_and_embeddings_take_text_or_token_ids(prompt: Any, expected: TextSize) -> None:
-    assert text_size(Kind.COMPLETION, {"model": "m", "prompt": prompt}) == expected
-    assert text_size(Kind.JSON, {"model": "m", "input": prompt}) == expected
+    assert size_found(Kind.COMPLETION, {"model": "m", "prompt": prompt}) == expected
+    assert size_found(Kind.JSON, {"model": "m", "input": prompt}) == expected
 
 
 def test_rerank_counts_the_query_and_the_documents() -> None:
     fields = {"query": "abc", "documents": ["de", {"text": "fgh"}]}
-    assert letters(text_size(Kind.JSON, fields)) == 8
+    assert letters(size_found(Kind.JSON, fields)) == 8
 
 
 def test_responses_are_counted_with_their_instructions() -> None:
@@ -140,7 +170,7 @@ def test_responses_are_counted_with_their_instructions() -> None:
             {"type": "function_call_output", "call_id": "1", "output": "rain"},
         ],
     }  # fmt: skip
-    size = text_size(Kind.JSON, fields)
+    size = size_found(Kind.JSON, fields)
     assert (letters(size), size.small_images) == (3 + 4 + 4 + 4, 1)
 
 
@@ -161,13 +191,13 @@ def test_anthropic_messages_are_counted_with_their_system_prompt() -> None:
             user([{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "fg"}]}]),
         ],
     }
-    size = text_size(Kind.JSON, fields)
+    size = size_found(Kind.JSON, fields)
     assert (letters(size), size.images, size.messages) == (3 + 2 + 4 + 1 + 2, 1, 3)
 
 
 @pytest.mark.parametrize("kind", [Kind.FORM, Kind.OTHER])
 def test_what_is_not_looked_into_counts_as_nothing(kind: Kind) -> None:
-    assert text_size(kind, {"messages": [user("hello")]}) == TextSize()
+    assert size_found(kind, {"messages": [user("hello")]}) == TextSize()
 
 
 def test_a_field_that_the_kind_does_not_use_is_not_counted() -> None:
@@ -196,7 +226,7 @@ bodies = st.dictionaries(
 
 @given(kind=st.sampled_from(Kind), fields=bodies, limit=st.integers(1, 50))
 def test_no_body_makes_it_raise(kind: Kind, fields: dict[str, Any], limit: int) -> None:
-    assert all(count >= 0 for count in text_size(kind, fields))
+    assert all(count >= 0 for count in size_found(kind, fields))
     system, latest = request_text(fields, limit)
     assert len(system) <= limit
     assert len(latest) <= limit
