@@ -17,9 +17,11 @@ where the engine says neither usage nor `[DONE]`.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
+
+from gateway.usage import MARK, Usage, usage_in
 
 HELD_LIMIT_BYTES = 16 * 1024
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -32,28 +34,6 @@ _LEAD = re.compile(rb"(?::[^\r\n]*+[\r\n]|[\r\n])*+")
 """Comment and blank lines; a CR LF counts as two line ends, which makes no difference between events."""
 _LEAD_BYTES = b":\r\n"
 _D = 0x64
-
-
-class Usage(NamedTuple):
-    """Tokens, as the engine counted them."""
-
-    prompt: int
-    completion: int
-    cached: int
-
-
-def usage_from(found: Any) -> Usage | None:
-    """A `usage` object, chat or embeddings shaped; None if it is not one."""
-    if not isinstance(found, dict) or not isinstance(found.get("prompt_tokens"), int):
-        return None
-    completion = found.get("completion_tokens")
-    details = found.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(
-        found["prompt_tokens"],
-        completion if isinstance(completion, int) else 0,
-        cached if isinstance(cached, int) else 0,
-    )
 
 
 class EventReader:
@@ -100,7 +80,7 @@ class EventReader:
     def feed(self, data: bytes) -> bytes:
         if (
             not self._holds
-            and b'"prompt_tokens"' not in data
+            and MARK not in data
             and b'"error"' not in data
             and b"[DONE]" not in data
             and (not self._keep_usage_back or _FINISH not in data)
@@ -199,7 +179,7 @@ class EventReader:
         if data == b"[DONE]":
             self.done = True
             return False
-        if b'"prompt_tokens"' not in data and b'"error"' not in data:
+        if MARK not in data and b'"error"' not in data:
             return False
         try:
             fields = orjson.loads(data)
@@ -210,7 +190,7 @@ class EventReader:
         error = fields.get("error")
         if isinstance(error, dict):
             self.error = error
-        usage = usage_from(fields.get("usage"))
+        usage = usage_in(fields, self.usage)
         if usage is None:
             return False
         self.usage = usage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gateway.events import Usage
+from gateway.usage import Usage
 from policies.terms import UNTAGGED, Refusal, Tag
 
 

@@ -9,16 +9,13 @@ reaches the client as an error event (in a stream) and a broken end, never as a 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import orjson
-
 from gateway.answer import Answer
 from gateway.errors import Refused
-from gateway.events import EventReader, Usage, usage_from
+from gateway.events import EventReader
 from gateway.headers import answer_headers
 from gateway.paths import Kind
 from gateway.record import Record
@@ -26,6 +23,7 @@ from gateway.sessions.history import History
 from gateway.sessions.response_sight import ResponseSight
 from gateway.upstream.connection import Connection
 from gateway.upstream.failures import ResponseBroken, UpstreamFailure
+from gateway.usage import usage_of
 from policies.terms import Refusal, Verdict
 from routing.backend import Backend
 from routing.decision import Lease
@@ -36,13 +34,6 @@ Move = Callable[[Verdict], bool]
 _USUAL_TYPES = (b"application/json", b"text/event-stream")
 _BACKPRESSURE = (429, 503)
 _FAULTS = (500, 502, 504)
-_USAGE_PLAIN = re.compile(
-    rb'"usage":\{"prompt_tokens":(\d{1,15}),"total_tokens":\d{1,15},"completion_tokens":(\d{1,15})'
-    rb'(?:\}|,"prompt_tokens_details":(?:null|\{"cached_tokens":(\d{1,15})[^{}]*\})[,}])'
-)
-"""As vLLM writes it, to the byte; every other form is decoded."""
-_USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-_USAGE_TAIL_BYTES = 4096
 PARTS_PER_CHARGE = 32
 HELD_BYTES = 64 * 1024
 """Less than a stream may hold, see `upstream.incoming`."""
@@ -217,7 +208,7 @@ class Relay:
         self.body_started = True
         if self.history is not None and answer.status == 200:
             data = last = await _whole(data, answer)
-            record.usage = _usage_of(data) if is_json else None
+            record.usage = usage_of(data) if is_json else None
             lease.verdict = Verdict.GOOD  # also where its turn is not taken
             await self.history.plain_ended(data, is_json, record.usage)
         sight = None
@@ -247,7 +238,7 @@ class Relay:
                     self._look(sight, data, lease)
             await send({"type": "http.response.body", "body": data, "more_body": False})
         if is_json and answer.status == 200:
-            record.usage = _usage_of(last)
+            record.usage = usage_of(last)
         return verdict_of(answer.status)
 
     def _look(self, sight: ResponseSight, data: bytes, lease: Lease) -> None:
@@ -295,20 +286,3 @@ async def _whole(data: bytes, answer: Connection) -> bytes:
     while not answer.is_drained:
         parts.append(await answer.read())
     return b"".join(parts)
-
-
-def _usage_of(data: bytes) -> Usage | None:
-    """From the end of a plain answer, where engines put it; the last part is enough."""
-    start = data.rfind(b'"usage"', max(0, len(data) - _USAGE_TAIL_BYTES))
-    if start < 0:
-        return None
-    plain = _USAGE_PLAIN.match(data, start)
-    if plain is not None:
-        return Usage(int(plain[1]), int(plain[2]), int(plain[3] or 0))
-    found = _USAGE_OBJECT.match(data, start)
-    if found is None:
-        return None
-    try:
-        return usage_from(orjson.loads(found[1]))
-    except orjson.JSONDecodeError:
-        return None

@@ -114,9 +114,9 @@ class Tagger:
             lease.line = lease.line._replace(pools=pools)
 
     def learned(self, lease: Lease, prompt_tokens: int, completion_tokens: int) -> None:
-        """From the engine's count of a request that ended well."""
+        """From the engine's count of a request that ended well. Nothing where part of the prompt is in the engine's memory alone."""
         size = lease.intent.size
-        if size is not None:
+        if size is not None and not lease.intent.is_held:
             model, tag = lease.line.model, lease.tag
             if self.lengths.learned(model, tag.business, size, prompt_tokens, completion_tokens):
                 self._counts.estimated(tag.prompt_tokens, prompt_tokens)

@@ -28,7 +28,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.errors import Refused
-from gateway.events import Usage
 from gateway.paths import Kind
 from gateway.request import Request
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
@@ -49,6 +48,7 @@ from gateway.sessions.store import (
 )
 from gateway.sessions.turn_metrics import TurnMetrics, TurnResult
 from gateway.sessions.writer import TurnWriter
+from gateway.usage import Usage
 from policies.terms import Refusal
 
 ID = re.compile(r"[A-Za-z0-9_.:@~-]{1,128}")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.events import HELD_LIMIT_BYTES, EventReader, Usage, usage_from
+from gateway.events import HELD_LIMIT_BYTES, EventReader
+from gateway.usage import Usage
 from tests import captures
 from tests.captures import Capture
 from tests.strategies import cuts, event_streams, pieces
@@ -265,23 +266,3 @@ def test_a_long_last_event_that_says_the_answer_is_whole_is_believed() -> None:
     for size in (len(long), 5000, 499):
         assert read([long[at : at + size] for at in range(0, len(long), size)]).finished
         assert not read([(long + TOKEN)[at : at + size] for at in range(0, len(long + TOKEN), size)]).finished
-
-
-@pytest.mark.parametrize(
-    ("found", "usage"),
-    [
-        ({"prompt_tokens": 3, "completion_tokens": 2}, Usage(3, 2, 0)),
-        ({"prompt_tokens": 3, "total_tokens": 3}, Usage(3, 0, 0)),
-        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}, Usage(3, 0, 2)),
-        ({"prompt_tokens": 3, "prompt_tokens_details": None}, Usage(3, 0, 0)),
-        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": None}}, Usage(3, 0, 0)),
-        ({"prompt_tokens": 3, "completion_tokens": "2"}, Usage(3, 0, 0)),
-        ({"prompt_tokens": None}, None),
-        ({}, None),
-        (None, None),
-        ([3], None),
-        ("prompt_tokens", None),
-    ],
-)
-def test_a_usage_is_read_for_what_it_says_and_no_more(found: Any, usage: Usage | None) -> None:
-    assert usage_from(found) == usage

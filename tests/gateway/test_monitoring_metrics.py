@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.core_rules import backend_plans, core_rules, pool_plans
-from gateway.events import Usage
 from gateway.intent_accuracy import IntentAccuracy
 from gateway.monitoring_metrics import Monitoring
 from gateway.monitoring_settings import MonitoringSettings
@@ -17,6 +16,7 @@ from gateway.record import Outcome
 from gateway.sessions.store import Append, Appended, Result, Turn, session_key
 from gateway.sessions.turn_metrics import TurnMetrics
 from gateway.settings import BackendSettings, PoolSettings, Settings
+from gateway.usage import Usage
 from policies.dialects import EngineReport
 from policies.gpu_report import GpuReport
 from policies.terms import BackendId, Lane, LengthClass, PoolName, Refusal, Tag, Verdict

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.events import Usage
 from gateway.record import Outcome, Record
 from gateway.request_log import CLOSE_SECONDS, MAX_BEHIND, MAX_TEXT, RequestLog
+from gateway.usage import Usage
 from policies.terms import Lane, Refusal, Tag
 
 WAIT_SECONDS = 20

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 
-from gateway.events import Usage
 from gateway.front import Cause
 from gateway.record import Outcome
 from gateway.series import Latency
+from gateway.usage import Usage
 from policies.terms import UNTAGGED, Lane, LengthClass, Refusal, Tag
 from tests.gateway.metrics_stage import Stage, served
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from policies.absence import AbsenceRules
 from policies.dialects import Dialect, EngineFlags, EngineReport
 from policies.fairness import FairnessRules
+from policies.lengths import TextSize
 from policies.retries import RetryRules
 from policies.retry_budget import RetryBudgetRules
 from policies.terms import BackendId, Lane, PoolName, Refusal, Verdict
@@ -433,3 +434,20 @@ def test_whatever_is_heard_of_an_engine_is_noted_where_it_is_configured(id: str)
         assert noted == (Dialect.VLLM, EngineReport(waiting=3), frozenset({"m"}))
     else:
         assert noted == (Dialect.UNKNOWN, None, None)
+
+
+def test_a_prompt_that_is_partly_in_the_engines_memory_teaches_nothing_of_lengths_and_is_charged_whole() -> (
+    None
+):
+    asked = Intent(size=TextSize(letters=400.0), max_tokens=10, pools=(PoolName("p"),))
+    guesses: dict[bool, float] = {}
+    for is_held in (False, True):
+        router = router_of(64)
+        lease = leased(router.arrive("m", 0.0, asked))
+        for _ in range(50):
+            lease = leased(router.arrive("m", 0.0, asked._replace(is_held=is_held)))
+            lease.verdict, lease.usage = Verdict.GOOD, (2_000, 10, 0)
+            router.finish(lease, 1.0)
+        assert lease.charged > 2_000.0
+        guesses[is_held] = leased(router.arrive("m", 2.0, asked)).tag.prompt_tokens
+    assert guesses[True] < 200.0 < guesses[False]

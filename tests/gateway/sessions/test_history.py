@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from gateway.client_head import ClientHead
 from gateway.errors import Refused
-from gateway.events import Usage
 from gateway.paths import route_of
 from gateway.request import Request
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
@@ -33,6 +32,7 @@ from gateway.sessions.turn_metrics import TurnMetrics
 from gateway.sessions.writer import DirectWriter
 from gateway.settings import BackendSettings, PoolSettings, Settings
 from gateway.tagging import Tagging
+from gateway.usage import Usage
 from policies.session_window import WindowRules
 from policies.terms import Refusal
 
