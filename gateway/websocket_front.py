@@ -37,13 +37,17 @@ class WebSocketFront(WebSocketsSansIOProtocol):
         if self.transport.is_closing() and not self.handshake_initiated:
             return  # refused already
         super().data_received(data)
-        error = self.conn.handshake_exc
-        if error is not None and not self.handshake_initiated:
-            self._refuse(str(error))
+        if (
+            self.conn.handshake_exc is not None
+            and not self.handshake_initiated
+            and not self.transport.is_closing()
+        ):
+            self.handle_handshake_exception()
 
-    def _refuse(self, what: str) -> None:
-        """Lines and fields that llhttp takes may still be too long or too many for websockets."""
-        body = error_body(f"This is not a WebSocket handshake: {what}", "invalid_request_error", 400)
+    def handle_handshake_exception(self) -> None:
+        """Lines and fields that llhttp takes may still be too long or too many for websockets. uvicorn asks for this itself from 0.55 on."""
+        what = f"This is not a WebSocket handshake: {self.conn.handshake_exc}"
+        body = error_body(what, "invalid_request_error", 400)
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % len(body) + body)
         self.transport.close()
