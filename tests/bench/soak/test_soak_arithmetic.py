@@ -15,7 +15,7 @@ from gateway.record import Outcome
 from policies.terms import Refusal
 from tests.bench.soak.__main__ import parse as arguments
 from tests.bench.soak.configuration import KEYS, files
-from tests.bench.soak.explain import RECOVERY_SECONDS, is_explained
+from tests.bench.soak.explain import RECOVERY_SECONDS, STORE_RECOVERY_SECONDS, is_explained
 from tests.bench.soak.ledger import EXAMPLES, End, Fate, Ledger
 from tests.bench.soak.page import LEVELS, counters, levels, total
 from tests.bench.soak.requests import KINDS, Requests
@@ -152,8 +152,11 @@ def test_a_store_that_is_away_is_explained_by_trouble_with_redis_alone() -> None
     spans = Spans()
     spans.begin(_CUT, "e-1", 10.0)
     assert not is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 11.0, 11.0, spans)
-    spans.begin(_FROZEN, "redis", 10.0)
+    span = spans.begin(_FROZEN, "redis", 10.0)
     assert is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 11.0, 11.0, spans)
+    span.ended = 12.0
+    assert is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 12.0 + STORE_RECOVERY_SECONDS, 30.0, spans)
+    assert not is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 12.1 + STORE_RECOVERY_SECONDS, 30.0, spans)
     assert not is_explained(Refusal.BACKEND_BROKE, "e-2", 11.0, 11.0, spans)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import redis
 
 from gateway.sessions.encryption import Sealing
-from gateway.sessions.guarded_store import GuardedStore
+from gateway.sessions.guarded_store import MAX_CALLS, GuardedStore
 from gateway.sessions.redis_store import RedisStore
 from gateway.sessions.redis_url import RedisAddress, client
 from gateway.sessions.store import Append, Home, Result, StoreFault, StoreUnavailable, Turn, session_key
@@ -106,6 +109,62 @@ async def test_a_server_that_was_killed_and_is_back_on_its_port_is_found(is_froz
         assert await guard.wait_closed(PATIENCE_SECONDS)
         assert (await future).result is Result.APPENDED
         assert await kept(server) == ["t1"]  # it kept nothing on a disk
+        await closed(guard, writes)
+
+
+@asynccontextmanager
+async def breaking(port: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
+    """The port of a relay to a server, and what resets all connections that it has, without a word to either side."""
+    ends: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_reader, back_writer = await asyncio.open_connection("127.0.0.1", port)
+        ends.append(writer)
+        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
+
+    def reset() -> None:
+        for end in ends:
+            linger = struct.pack("ii", 1, 0)
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            end.transport.abort()
+        ends.clear()
+
+    relay = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield relay.sockets[0].getsockname()[1], reset
+    finally:
+        relay.close()
+
+
+async def test_connections_that_were_reset_while_nobody_asked_fail_no_call() -> None:
+    with tcp_server() as server:
+        async with breaking(server.port) as (port, reset):
+            guard, writes = opened(f"redis://127.0.0.1:{port}")
+            await asyncio.gather(*[guard.ping() for _ in range(MAX_CALLS)])
+            reset()
+            await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
+            reset()
+            await writes.append(turn(0))
+            assert await kept(server) == ["t0"] and not guard.is_open
+            await closed(guard, writes)
+
+
+async def test_a_server_that_was_away_while_nobody_asked_is_not_missed() -> None:
+    """Not even by those that come much later, all at once, upon every connection that was made before."""
+    with tcp_server() as server:
+        guard, writes = opened(server.url)
+        await asyncio.gather(*[guard.ping() for _ in range(MAX_CALLS)])
+        server.kill()
+        server.start_again()
+        await writes.append(turn(0))
+        windows = await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
+        assert [len(window.turns) for window in windows] == [1] * MAX_CALLS
         await closed(guard, writes)
 
 
