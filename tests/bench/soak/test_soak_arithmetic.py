@@ -12,6 +12,7 @@ import pytest
 
 from gateway.configuration import ConfigurationError, parse
 from gateway.record import Outcome
+from gateway.sessions.guarded_store import MAX_CALLS
 from policies.terms import Refusal
 from tests.bench.soak.__main__ import parse as arguments
 from tests.bench.soak.configuration import KEYS, files
@@ -19,11 +20,11 @@ from tests.bench.soak.explain import RECOVERY_SECONDS, STORE_RECOVERY_SECONDS, i
 from tests.bench.soak.ledger import EXAMPLES, End, Fate, Ledger
 from tests.bench.soak.page import LEVELS, counters, levels, total
 from tests.bench.soak.requests import KINDS, Requests
-from tests.bench.soak.run import Found
+from tests.bench.soak.run import Found, Resident
 from tests.bench.soak.slow_headers import COUNT
 from tests.bench.soak.slow_headers import figures as slow_figures
 from tests.bench.soak.trouble import TROUBLES, Kind, Spans, order
-from tests.bench.soak.verdicts import GROWN_MB, figures
+from tests.bench.soak.verdicts import GROWN_MB, STILL_GROWING_MB, figures
 
 _CUT = next(trouble for trouble in TROUBLES if trouble.name == "cut")
 _FROZEN = next(trouble for trouble in TROUBLES if trouble.name == "Redis frozen")
@@ -234,6 +235,10 @@ def test_calls_of_every_kind_are_whole_name_themselves_and_are_the_same_for_a_se
     assert b"x-headrace-lane: emergency" in urgent.data and KEYS["bank-a"].encode() in urgent.data
 
 
+def _memory(*sizes_mb: float) -> list[Resident]:
+    return [Resident(1000 * number, mb) for number, mb in enumerate(sizes_mb)]
+
+
 def _found() -> Found:
     ledger = _ledger()
     ledger.client_saw("a", _fate())
@@ -248,7 +253,8 @@ def _found() -> Found:
         reloads={"whole": 2, "smaller": 1, "bad": 1},
         before={"descriptors": 20.0, "asyncio tasks": 6.0},
         after={"descriptors": 19.0, "asyncio tasks": 6.0},
-        memory_mb=[60.0, 75.0, 66.0],
+        memory=_memory(60.0, 75.0, 66.0),
+        store_connections=MAX_CALLS,
         tracebacks=0,
     )
 
@@ -284,9 +290,21 @@ def test_a_counter_that_is_off_by_one_misses_its_bar(
 def test_what_is_left_behind_misses_its_bar() -> None:
     found = _found()
     assert _missed(replace(found, after={**found.after, "asyncio tasks": 7.0})) == ["asyncio tasks leaked"]
-    grown = [60.0, 60.0 + GROWN_MB + 0.1]
-    assert _missed(replace(found, memory_mb=grown)) == ["memory grown"]
+    assert _missed(replace(found, store_connections=MAX_CALLS + 1)) == ["connections to Redis"]
+    grown = _memory(60.0, 60.0 + GROWN_MB + 0.1)
+    assert _missed(replace(found, memory=grown)) == ["memory grown"]
     assert _missed(replace(found, tracebacks=1)) == ["exceptions in the gateway's log"]
+
+
+def test_memory_that_grew_and_stays_is_no_leak_and_memory_that_goes_on_growing_is() -> None:
+    found = _found()
+    filled = [60.0, *(min(70.0, 60.0 + number) for number in range(20)), 70.0]
+    assert _missed(replace(found, memory=_memory(*filled))) == []
+    per_call = STILL_GROWING_MB / 9
+    leaking = [60.0, *(60.0 + 1.01 * per_call * number for number in range(20)), 60.0]
+    assert _missed(replace(found, memory=_memory(*leaking))) == ["memory still growing"]
+    slower = [60.0, *(60.0 + 0.99 * per_call * number for number in range(20)), 60.0]
+    assert _missed(replace(found, memory=_memory(*slower))) == []
 
 
 @pytest.mark.parametrize(
