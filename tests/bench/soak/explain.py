@@ -8,7 +8,8 @@
 | another reason of an engine, its own 5xx, or an answer cut | while that very engine is broken |
 | `internal_error`, `shutting_down` | never |
 
-Reloads, clock steps and Redis explain nothing about engines.
+Reloads, clock steps and Redis explain nothing about engines. What is not expected so may still be the machine's, and is counted apart: a process that had no core
+(`machine`) is for who waits for it as if it were away.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gateway.sessions.guarded_store import WRITE_TIMEOUTS
 from policies.store_breaker import BreakerRules
 from policies.terms import Refusal
 from tests.bench.soak.configuration import STORE_MS
+from tests.bench.soak.machine import GATEWAY, REDIS
 from tests.bench.soak.trouble import Kind, Spans
 
 RECOVERY_SECONDS = 15.0
@@ -54,3 +56,19 @@ def is_explained(reason: Refusal | None, backend: str, began: float, ended: floa
     if reason is Refusal.SESSION_STORE_UNAVAILABLE:
         return spans.were(Kind.REDIS, began - STORE_RECOVERY_SECONDS, ended)
     return bool(backend) and spans.were(Kind.ENGINE, began - SLACK_SECONDS, ended, backend)
+
+
+def is_the_machines(reason: Refusal | None, backend: str, began: float, ended: float, spans: Spans) -> bool:
+    """Whether the gateway, or who it waited for, had no core meanwhile."""
+    if reason in _NEVER:
+        return False
+    if reason is Refusal.SESSION_STORE_UNAVAILABLE:
+        began -= STORE_RECOVERY_SECONDS
+        return any(spans.were(Kind.LATE, began, ended, subject) for subject in (GATEWAY, REDIS))
+    if reason is Refusal.NO_BACKEND:
+        return spans.were(Kind.STARVED, began - RECOVERY_SECONDS, ended)
+    return any(
+        spans.were(Kind.STARVED, began - SLACK_SECONDS, ended, subject)
+        for subject in (GATEWAY, backend)
+        if subject
+    )

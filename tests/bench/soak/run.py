@@ -10,6 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.bench.soak.ledger import Ledger
+from tests.bench.soak.machine import Cores
 from tests.bench.soak.mischief import Mischief
 from tests.bench.soak.page import counters
 from tests.bench.soak.requests import Requests
@@ -46,6 +47,8 @@ class Found:
     """Before, every `MEMORY_SECONDS`, and after."""
     store_connections: int
     """At the end."""
+    waited_seconds: Mapping[str, float]
+    """For a core, by process."""
     tracebacks: int
 
 
@@ -53,7 +56,8 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
     loop = asyncio.get_running_loop()
     chance = Random(seed)
     spans = Spans()
-    ledger = Ledger(spans)
+    ledger = Ledger(spans, progress)
+    cores = Cores(spans, stage.processes)
     requests = Requests(stage.port, chance)
     mischief = Mischief(stage, spans, chance)
     async with _lines_read(stage, ledger):
@@ -68,6 +72,7 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
             async with asyncio.TaskGroup() as group:
                 group.create_task(traffic(stage.port, ledger, chance, requests, over))
                 group.create_task(mischief.go_on_until(over))
+                group.create_task(cores.watch(over))
                 group.create_task(_watch(stage, ledger, memory, over, progress))
 
         await _phase(seconds, both)
@@ -89,6 +94,7 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
         after,
         memory,
         connections,
+        cores.waited_seconds,
         tracebacks,
     )
 

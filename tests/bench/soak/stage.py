@@ -16,6 +16,7 @@ from tests.bench.soak import page
 from tests.bench.soak.clock import WallClock
 from tests.bench.soak.configuration import files
 from tests.bench.soak.engines import Engine
+from tests.bench.soak.machine import GATEWAY, REDIS
 from tests.redis_server import TcpServer, tcp_server
 
 ENGINES = 4
@@ -54,6 +55,11 @@ class Stage:
     def gateway(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
+
+    def processes(self) -> dict[str, int]:
+        """Those whose answers have a bound on their time."""
+        pids = {engine.name: engine.pid for engine in self.engines}
+        return {**pids, GATEWAY: self.gateway.pid, REDIS: self.redis.pid}
 
     def reload(self, name: str) -> None:
         self._file.write_text(self.files[name])

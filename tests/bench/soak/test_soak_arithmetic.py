@@ -255,6 +255,7 @@ def _found() -> Found:
         after={"descriptors": 19.0, "asyncio tasks": 6.0},
         memory=_memory(60.0, 75.0, 66.0),
         store_connections=MAX_CALLS,
+        waited_seconds={"gateway": 1.0},
         tracebacks=0,
     )
 

@@ -106,6 +106,10 @@ def _counted(found: Found) -> Iterable[Figure]:
     ledger = found.ledger
     told = ", ".join(f"{name} {count:,}" for name, count in ledger.errors.most_common())
     yield _count("explained 5xx and cut answers", ledger.errors.total(), told)
+    alone = ", ".join(f"{name} {count:,}" for name, count in ledger.without_core.most_common())
+    yield _count("5xx and cut answers for want of a core alone", ledger.without_core.total(), alone)
+    waited = ", ".join(f"{name} {seconds:.1f}" for name, seconds in found.waited_seconds.items())
+    yield _count("seconds waited for a core", sum(found.waited_seconds.values()), waited)
     statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(ledger.statuses.items()))
     yield _count("calls", ledger.kinds.total(), f"in {found.seconds:.0f} s; {statuses}")
     counts = found.spans.counts
