@@ -11,8 +11,8 @@
 `BadRedisUrl` says what is wrong without showing what may be a password. Nothing is connected here.
 
 A server that was away, or that ends idle connections, leaves dead ones in the pool, which may be asked much later: a command whose connection is lost is sent once more,
-on a new one. All that `gateway.sessions.redis_store` sends may be done twice. A command that is not answered in time is not sent again: that is decided by who
-calls (`gateway.sessions.write_behind`). A cluster's may follow a slot that moved.
+on a new one. All that `gateway.sessions.redis_store` sends may be done twice. How long an answer is waited for, and whether a command that was not answered
+is sent again, is decided by who calls (`gateway.sessions.guarded_store`, `gateway.sessions.write_behind`). A cluster's may follow a slot that moved.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RedisAddress:
             raise BadRedisUrl("does not name the master; redis+sentinel://host:26379/mymaster does")
 
 
-def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_password: str) -> Any:
+def client(address: RedisAddress, connect_seconds: float, ca_file: str, sentinel_password: str) -> Any:
     """`redis.asyncio.Redis` or `RedisCluster`."""
     import redis.asyncio as redis
     from redis.asyncio.retry import Retry
@@ -76,8 +76,8 @@ def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_
     from redis.exceptions import ConnectionError as LostConnection
 
     options: dict[str, Any] = {
-        "socket_timeout": socket_seconds,
-        "socket_connect_timeout": socket_seconds,
+        "socket_timeout": None,  # who calls has more patience with a process that was busy meanwhile
+        "socket_connect_timeout": connect_seconds,
         "client_name": "headrace",
         "retry": Retry(NoBackoff(), 1, supported_errors=(LostConnection,)),
         "protocol": PROTOCOL,

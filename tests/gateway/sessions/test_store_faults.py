@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -165,6 +166,22 @@ async def test_a_server_that_was_away_while_nobody_asked_is_not_missed() -> None
         await writes.append(turn(0))
         windows = await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
         assert [len(window.turns) for window in windows] == [1] * MAX_CALLS
+        await closed(guard, writes)
+
+
+async def test_an_answer_that_came_while_this_process_was_busy_is_read() -> None:
+    """Busy for longer than any bound: with all of them the loop looks at its timers first."""
+    with tcp_server() as server:
+        guard, writes = opened(server.url)
+        await asyncio.gather(*[guard.ping() for _ in range(4)])
+        server.freeze()
+        calls = [asyncio.create_task(guard.window(KEY)) for _ in range(4)]
+        for _ in range(20):  # until they have been sent
+            await asyncio.sleep(0)
+        server.thaw()
+        time.sleep(0.4)  # noqa: ASYNC251  # no answer is waited for
+        await asyncio.gather(*calls)
+        assert not guard.is_open
         await closed(guard, writes)
 
 
