@@ -23,7 +23,7 @@ from tests.bench.soak.requests import KINDS, Requests
 from tests.bench.soak.run import Found, Resident
 from tests.bench.soak.slow_headers import COUNT
 from tests.bench.soak.slow_headers import figures as slow_figures
-from tests.bench.soak.trouble import TROUBLES, Kind, Spans, order
+from tests.bench.soak.trouble import STARVED, TROUBLES, Kind, Spans, order
 from tests.bench.soak.verdicts import GROWN_MB, STILL_GROWING_MB, figures
 
 _CUT = next(trouble for trouble in TROUBLES if trouble.name == "cut")
@@ -167,6 +167,18 @@ def test_shortage_explains_itself_and_a_fault_of_the_gateway_is_never_explained(
     spans.begin(_CUT, "e-1", 0.0)
     for reason in (Refusal.INTERNAL, Refusal.SHUTTING_DOWN):
         assert not is_explained(reason, "e-1", 1.0, 1.0, spans)
+
+
+def test_an_error_that_only_the_machine_explains_is_counted_apart() -> None:
+    spans = Spans()
+    told: list[str] = []
+    ledger = Ledger(spans, told.append)
+    spans.begin(STARVED, "e-1", 10.0).ended = 10.5
+    for name, backend in (("a", "e-1"), ("b", "e-2")):
+        ledger.client_saw(name, _fate(status=502))
+        ledger.gateway_wrote(_line(name, 502, "refused", "backend_broke", backend), 11.0)
+    assert ledger.without_core == {"backend_broke": 1} and not ledger.errors
+    assert ledger.unexplained.examples == told and told[0].startswith("b (chat, plain): backend_broke")
 
 
 def test_reloads_and_clock_steps_explain_nothing() -> None:
