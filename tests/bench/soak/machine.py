@@ -34,16 +34,12 @@ class Cores:
         self._before: dict[int, float] = {}
         self._looked_at = 0.0
 
-    async def watch(self, over: asyncio.Event) -> None:
+    async def watch(self) -> None:
+        """Until it is cancelled."""
         loop = asyncio.get_running_loop()
-        while not over.is_set():
+        while True:
             self.look(loop.time())
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await over.wait()
-            except TimeoutError:
-                pass
-        self.look(loop.time())
+            await asyncio.sleep(LOOK_SECONDS)
 
     def look(self, now: float) -> None:
         before, self._before = self._before, {}

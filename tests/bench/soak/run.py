@@ -60,7 +60,7 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
     cores = Cores(spans, stage.processes)
     requests = Requests(stage.port, chance)
     mischief = Mischief(stage, spans, chance)
-    async with _lines_read(stage, ledger):
+    async with _lines_read(stage, ledger), _watched(cores):
         await _phase(WARM_UP_SECONDS, lambda over: traffic(stage.port, ledger, chance, requests, over))
         await asyncio.sleep(QUIET_SECONDS)
         before = await asyncio.to_thread(stage.levels)
@@ -72,7 +72,6 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
             async with asyncio.TaskGroup() as group:
                 group.create_task(traffic(stage.port, ledger, chance, requests, over))
                 group.create_task(mischief.go_on_until(over))
-                group.create_task(cores.watch(over))
                 group.create_task(_watch(stage, ledger, memory, over, progress))
 
         await _phase(seconds, both)
@@ -111,6 +110,17 @@ async def _phase(seconds: float, run: Callable[[asyncio.Event], Awaitable[None]]
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
     await run(over)
+
+
+@asynccontextmanager
+async def _watched(cores: Cores) -> AsyncIterator[None]:
+    task = asyncio.create_task(cores.watch())
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
 
 
 async def _watch(
