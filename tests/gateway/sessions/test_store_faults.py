@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+import orjson
 import pytest
 import redis
 
@@ -16,7 +17,16 @@ from gateway.sessions.encryption import Sealing
 from gateway.sessions.guarded_store import MAX_CALLS, GuardedStore
 from gateway.sessions.redis_store import RedisStore
 from gateway.sessions.redis_url import RedisAddress, client
-from gateway.sessions.store import Append, Home, Result, StoreFault, StoreUnavailable, Turn, session_key
+from gateway.sessions.store import (
+    SCHEMA_VERSION,
+    Append,
+    Home,
+    Result,
+    StoreFault,
+    StoreUnavailable,
+    Turn,
+    session_key,
+)
 from gateway.sessions.write_behind import WriteBehind
 from policies.session_window import WindowRules
 from tests.redis_server import TcpServer, tcp_server
@@ -114,8 +124,8 @@ async def test_a_server_that_was_killed_and_is_back_on_its_port_is_found(is_froz
 
 
 @asynccontextmanager
-async def breaking(port: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
-    """The port of a relay to a server, and what resets all connections that it has, without a word to either side."""
+async def relayed(port: int) -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
+    """The port of a relay to a server, and its ends of the connections that were made to it."""
     ends: list[asyncio.StreamWriter] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,30 +139,47 @@ async def breaking(port: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
         ends.append(writer)
         await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
 
-    def reset() -> None:
-        for end in ends:
-            linger = struct.pack("ii", 1, 0)
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            end.transport.abort()
-        ends.clear()
-
     relay = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield relay.sockets[0].getsockname()[1], reset
+        yield relay.sockets[0].getsockname()[1], ends
     finally:
         relay.close()
 
 
+def reset(ends: list[asyncio.StreamWriter]) -> None:
+    """Without a word to the other side."""
+    for end in ends:
+        linger = struct.pack("ii", 1, 0)
+        end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        end.transport.abort()
+    ends.clear()
+
+
 async def test_connections_that_were_reset_while_nobody_asked_fail_no_call() -> None:
     with tcp_server() as server:
-        async with breaking(server.port) as (port, reset):
+        async with relayed(server.port) as (port, ends):
             guard, writes = opened(f"redis://127.0.0.1:{port}")
             await asyncio.gather(*[guard.ping() for _ in range(MAX_CALLS)])
-            reset()
+            reset(ends)
             await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
-            reset()
+            reset(ends)
             await writes.append(turn(0))
             assert await kept(server) == ["t0"] and not guard.is_open
+            await closed(guard, writes)
+
+
+async def test_an_answer_that_nobody_asked_for_is_nobodys() -> None:
+    stray = orjson.dumps([SCHEMA_VERSION, *Home("of another", 7)])
+    with tcp_server() as server:
+        async with relayed(server.port) as (port, ends):
+            guard, writes = opened(f"redis://127.0.0.1:{port}")
+            await guard.ping()
+            [end] = ends
+            end.write(b"$%d\r\n%b\r\n" % (len(stray), stray))
+            await end.drain()
+            for _ in range(20):  # until it has come: both ends are in this loop
+                await asyncio.sleep(0)
+            assert await guard.home(KEY) is None
             await closed(guard, writes)
 
 
