@@ -56,6 +56,10 @@ class TcpServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def command(self, *words: str) -> None:
         with redis.Redis(host="127.0.0.1", port=self.port) as found:
             answered: Any = found

@@ -5,7 +5,7 @@ system message), `headrace:s:{KEY}:t` (a list of turns), `headrace:s:{KEY}:h` (i
 One script call is one turn (`gateway.sessions.redis_script`); the appends of one call leave in one pipeline, each for itself.
 
 How many calls go at once and how long one may take is the caller's to say (`gateway.sessions.guarded_store`): one that is cancelled costs its connection. `ping` writes as well: a store that can only be read is not well.
-Limits: a cluster counts as away while one of its masters is.
+Limits: a cluster counts as away while one of its masters is. A `delete` whose answer was lost with its connection is done twice, and then says that nothing was there.
 """
 
 from __future__ import annotations

@@ -8,8 +8,11 @@
 | `redis+cluster://[user:password@]host:port,host:port` | a cluster that these nodes know |
 
 `rediss` in place of `redis` is TLS. User and password are those of the servers; the Sentinels' own is `sessions.sentinel_password`. They may be percent-encoded.
-`BadRedisUrl` says what is wrong without showing what may be a password. Nothing is connected here. No client tries a command twice by itself: that is
-decided by who calls (`gateway.sessions.write_behind`), but a cluster's may follow a slot that moved.
+`BadRedisUrl` says what is wrong without showing what may be a password. Nothing is connected here.
+
+A server that was away, or that ends idle connections, leaves dead ones in the pool, which may be asked much later: a command whose connection is lost is sent once more,
+on a new one. All that `gateway.sessions.redis_store` sends may be done twice. How long an answer is waited for, and whether a command that was not answered
+is sent again, is decided by who calls (`gateway.sessions.guarded_store`, `gateway.sessions.write_behind`). A cluster's may follow a slot that moved.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _SCHEMES = frozenset(
 )
 _OPTIONS = re.compile(r"(?:db=[0-9]{1,5})?")
 _DATABASE = re.compile(r"/?[0-9]{0,5}")
+PROTOCOL = 2
+"""With 3, release 8.1 of the package asks for notes of maintenance, and then no longer looks whether a connection of its pool is dead or holds an answer to somebody else."""
 _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 
@@ -63,17 +68,19 @@ class RedisAddress:
             raise BadRedisUrl("does not name the master; redis+sentinel://host:26379/mymaster does")
 
 
-def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_password: str) -> Any:
+def client(address: RedisAddress, connect_seconds: float, ca_file: str, sentinel_password: str) -> Any:
     """`redis.asyncio.Redis` or `RedisCluster`."""
     import redis.asyncio as redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as LostConnection
 
     options: dict[str, Any] = {
-        "socket_timeout": socket_seconds,
-        "socket_connect_timeout": socket_seconds,
+        "socket_timeout": None,  # who calls has more patience with a process that was busy meanwhile
+        "socket_connect_timeout": connect_seconds,
         "client_name": "headrace",
-        "retry": Retry(NoBackoff(), 0),
+        "retry": Retry(NoBackoff(), 1, supported_errors=(LostConnection,)),
+        "protocol": PROTOCOL,
     }
     if not address.url.startswith("unix:"):
         options["socket_keepalive"] = True
@@ -96,8 +103,7 @@ def client(address: RedisAddress, socket_seconds: float, ca_file: str, sentinel_
         return sentinel.master_for(address.service)
     if address.is_tls and ca_file:
         options["ssl_ca_certs"] = ca_file
-    del options["retry"]
-    return redis.Redis.from_url(address.url, retry=Retry(NoBackoff(), 0), **options)
+    return redis.Redis.from_url(address.url, **options)
 
 
 def _node(text: str, default_port: int) -> tuple[str, int]:

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ESTABLISHED = "01"
@@ -72,8 +73,13 @@ def open_descriptors(root: int) -> int:
     return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in process_tree(root))
 
 
-def established_sockets(root: int) -> int:
-    """TCP sockets of the tree in state ESTABLISHED, on either side."""
+class Socket(NamedTuple):
+    is_established: bool
+    peer_port: int
+
+
+def sockets(root: int) -> list[Socket]:
+    """All TCP sockets of the tree, on either side of their connection."""
     inodes = set()
     for pid in process_tree(root):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
@@ -84,7 +90,13 @@ def established_sockets(root: int) -> int:
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
     rows = [line.split() for table in ("tcp", "tcp6") for line in _socket_table(table)]
-    return sum(row[3] == ESTABLISHED and row[9] in inodes for row in rows)
+    return [
+        Socket(row[3] == ESTABLISHED, int(row[2].rpartition(":")[2], 16)) for row in rows if row[9] in inodes
+    ]
+
+
+def established_sockets(root: int) -> int:
+    return sum(socket.is_established for socket in sockets(root))
 
 
 def _socket_table(name: str) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from tests.bench.process_tree import (
     open_descriptors,
     process_tree,
     resident_bytes,
+    sockets,
     stolen_share,
 )
 from tests.bench.table import markdown
@@ -99,6 +101,18 @@ def test_the_process_tree_accounts_for_this_process() -> None:
     spinner.join()
     # The work of a thread that has ended still counts.
     assert cpu_seconds(own) > before
+
+
+def test_sockets_are_known_by_their_peer_and_dead_ones_are_among_them() -> None:
+    own = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = listener.accept()
+            assert [one.is_established for one in sockets(own) if one.peer_port == port] == [True]
+            accepted.close()
+            assert [one.is_established for one in sockets(own) if one.peer_port == port] == [False]
+        assert not [one for one in sockets(own) if one.peer_port == port]
 
 
 @contextlib.asynccontextmanager

@@ -57,7 +57,7 @@ def files(port: int, redis_url: str, engines: Sequence[tuple[str, int]], flood_p
             {
                 "name": "low-latency",
                 "role": "low-latency",
-                "window": {"max": 6},
+                "window": {"max": 6, "max_tokens": 30_000, "max_prefill_tokens": 16_000},
                 "backends": [_backend(*engine) for engine in engines[half:]],
             },
             {"name": "flood", "window": {"max": 8}, "backends": [_backend("flood", flood_port)]},

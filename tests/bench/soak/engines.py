@@ -80,6 +80,10 @@ class Engine:
         return sum(total(page, f"vllm:num_requests_{state}") or 0.0 for state in ("running", "waiting"))
 
     @property
+    def pid(self) -> int:
+        return self._living.pid
+
+    @property
     def _living(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from gateway.record import Outcome
 from policies.terms import Refusal
-from tests.bench.soak.explain import is_explained
+from tests.bench.soak.explain import is_explained, is_the_machines
 from tests.bench.soak.trouble import Spans
 
 EXAMPLES = 5
@@ -70,8 +70,10 @@ class Fault:
 
 
 class Ledger:
-    def __init__(self, spans: Spans) -> None:
+    def __init__(self, spans: Spans, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`tell` hears at once of what must not be."""
         self._spans = spans
+        self._tell = tell
         self._fates: dict[str, Fate] = {}
         self._lines: dict[str, Line] = {}
         self.kinds: Counter[str] = Counter()
@@ -83,6 +85,8 @@ class Ledger:
         """Of lines, refused or cut."""
         self.errors: Counter[str] = Counter()
         """Explained ones, by reason."""
+        self.without_core: Counter[str] = Counter()
+        """Those that only the machine explains."""
         self.unexplained = Fault()
         self.disagreeing = Fault()
         self.log_lines_dropped = 0
@@ -109,7 +113,7 @@ class Ledger:
             self.reasons[line.reason] += 1
         request_id = record["request_id"]
         if request_id in self._lines:
-            self.disagreeing.add(f"{request_id}: two lines")
+            self._found(self.disagreeing, f"{request_id}: two lines")
             return
         fate = self._fates.pop(request_id, None)
         if fate is None:
@@ -133,7 +137,7 @@ class Ledger:
 
     def _meet(self, request_id: str, fate: Fate, line: Line) -> None:
         if said := disagreement(fate, line):
-            self.disagreeing.add(f"{request_id} ({fate.kind}): {said}")
+            self._found(self.disagreeing, f"{request_id} ({fate.kind}): {said}")
         if line.is_error:
             name = line.reason or f"{line.status} of the engine"
             if line.outcome is Outcome.CUT:
@@ -141,10 +145,16 @@ class Ledger:
             ended = max(fate.ended, line.seen_at)
             if is_explained(line.reason, line.backend, fate.began, ended, self._spans):
                 self.errors[name] += 1
+            elif is_the_machines(line.reason, line.backend, fate.began, ended, self._spans):
+                self.without_core[name] += 1
             else:
                 at = f"{line.backend or 'nowhere'}, {fate.began:.2f} to {ended:.2f}"
                 after = self._spans.told(fate.began) or "no trouble"
-                self.unexplained.add(f"{request_id} ({fate.kind}): {name}, {at}, after {after}")
+                self._found(self.unexplained, f"{request_id} ({fate.kind}): {name}, {at}, after {after}")
+
+    def _found(self, fault: Fault, example: str) -> None:
+        fault.add(example)
+        self._tell(example)
 
 
 def line_of(record: Mapping[str, Any], seen_at: float) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from tests.bench.soak.configuration import PATIENCE_SECONDS
 from tests.bench.soak.engines import HEALTHY, Engine
 from tests.bench.soak.page import counters
 from tests.bench.soak.stage import Stage
@@ -104,10 +105,13 @@ class Mischief:
             self.reloads[name] += 1
             self._stage.reload(name)
             wanted = sum(self.reloads.values())
-            while _reloaded(await asyncio.to_thread(self._stage.page)) < wanted:  # noqa: ASYNC110  # another process's
-                await asyncio.sleep(0.2)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await self._reloads_counted() < wanted:  # noqa: ASYNC110  # another process's
+                    await asyncio.sleep(0.2)
 
-
-def _reloaded(text: str) -> int:
-    found = counters(text)
-    return found["reloads"] + found["bad reloads"]
+    async def _reloads_counted(self) -> int:
+        try:
+            found = counters(await asyncio.to_thread(self._stage.page))
+        except TimeoutError:  # of a busy machine; asked again
+            return 0
+        return found["reloads"] + found["bad reloads"]

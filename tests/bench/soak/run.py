@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from tests.bench.soak.ledger import Ledger
+from tests.bench.soak.machine import Cores
 from tests.bench.soak.mischief import Mischief
 from tests.bench.soak.page import counters
 from tests.bench.soak.requests import Requests
@@ -25,6 +27,13 @@ REPORT_SECONDS = 15.0
 MEMORY_SECONDS = 5.0
 
 
+class Resident(NamedTuple):
+    """How much memory after how many calls."""
+
+    calls: int
+    mb: float
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     seconds: float
@@ -34,8 +43,12 @@ class Found:
     reloads: Mapping[str, int]
     before: Mapping[str, float]
     after: Mapping[str, float]
-    memory_mb: list[float]
+    memory: list[Resident]
     """Before, every `MEMORY_SECONDS`, and after."""
+    store_connections: int
+    """At the end."""
+    waited_seconds: Mapping[str, float]
+    """For a core, by process."""
     tracebacks: int
 
 
@@ -43,15 +56,16 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
     loop = asyncio.get_running_loop()
     chance = Random(seed)
     spans = Spans()
-    ledger = Ledger(spans)
+    ledger = Ledger(spans, progress)
+    cores = Cores(spans, stage.processes)
     requests = Requests(stage.port, chance)
     mischief = Mischief(stage, spans, chance)
-    async with _lines_read(stage, ledger):
+    async with _lines_read(stage, ledger), _watched(cores):
         await _phase(WARM_UP_SECONDS, lambda over: traffic(stage.port, ledger, chance, requests, over))
         await asyncio.sleep(QUIET_SECONDS)
         before = await asyncio.to_thread(stage.levels)
-        memory = [stage.resident_mb()]
-        progress(f"before: {shown(before)}, {memory[0]:.1f} MB")
+        memory = [_resident(stage, ledger)]
+        progress(f"before: {shown(before)}, {memory[0].mb:.1f} MB")
         began = loop.time()
 
         async def both(over: asyncio.Event) -> None:
@@ -64,11 +78,28 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
         after = await _settled(stage, before)
         await asyncio.sleep(1.0)  # the log's last batch
         taken = loop.time() - began
-        memory.append(stage.resident_mb())
-        progress(f"after:  {shown(after)}, {memory[-1]:.1f} MB")
+        memory.append(_resident(stage, ledger))
+        progress(f"after:  {shown(after)}, {memory[-1].mb:.1f} MB")
         found_counters = counters(await asyncio.to_thread(stage.page))
+        connections = stage.store_connections()
     tracebacks = stage.errors.read_text(errors="replace").count("Traceback (most recent call last)")
-    return Found(taken, ledger, spans, found_counters, mischief.reloads, before, after, memory, tracebacks)
+    return Found(
+        taken,
+        ledger,
+        spans,
+        found_counters,
+        mischief.reloads,
+        before,
+        after,
+        memory,
+        connections,
+        cores.waited_seconds,
+        tracebacks,
+    )
+
+
+def _resident(stage: Stage, ledger: Ledger) -> Resident:
+    return Resident(ledger.kinds.total(), stage.resident_mb())
 
 
 def shown(levels: Mapping[str, float]) -> str:
@@ -81,8 +112,19 @@ async def _phase(seconds: float, run: Callable[[asyncio.Event], Awaitable[None]]
     await run(over)
 
 
+@asynccontextmanager
+async def _watched(cores: Cores) -> AsyncIterator[None]:
+    task = asyncio.create_task(cores.watch())
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+
+
 async def _watch(
-    stage: Stage, ledger: Ledger, memory: list[float], over: asyncio.Event, progress: Callable[[str], None]
+    stage: Stage, ledger: Ledger, memory: list[Resident], over: asyncio.Event, progress: Callable[[str], None]
 ) -> None:
     rounds = 0
     while not over.is_set():
@@ -90,11 +132,11 @@ async def _watch(
             async with asyncio.timeout(MEMORY_SECONDS):
                 await over.wait()
         except TimeoutError:
-            memory.append(stage.resident_mb())
+            memory.append(_resident(stage, ledger))
             rounds += 1
             if rounds % (REPORT_SECONDS // MEMORY_SECONDS) == 0:
                 progress(
-                    f"{ledger.kinds.total():,} calls, {ledger.lines:,} lines, {memory[-1]:.1f} MB, "
+                    f"{ledger.kinds.total():,} calls, {ledger.lines:,} lines, {memory[-1].mb:.1f} MB, "
                     f"{ledger.unexplained.count} unexplained, {ledger.disagreeing.count} that disagree"
                 )
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from tests.bench.children import ROOT, end, engine_running, free_port, get, wait_ready
 from tests.bench.faults.fleet import free_ports
-from tests.bench.process_tree import established_sockets, open_descriptors, resident_bytes
+from tests.bench.process_tree import open_descriptors, resident_bytes, sockets
 from tests.bench.soak import page
 from tests.bench.soak.clock import WallClock
 from tests.bench.soak.configuration import files
 from tests.bench.soak.engines import Engine
+from tests.bench.soak.machine import GATEWAY, REDIS
 from tests.redis_server import TcpServer, tcp_server
 
 ENGINES = 4
@@ -55,6 +56,11 @@ class Stage:
         assert self._process is not None
         return self._process
 
+    def processes(self) -> dict[str, int]:
+        """Those whose answers have a bound on their time."""
+        pids = {engine.name: engine.pid for engine in self.engines}
+        return {**pids, GATEWAY: self.gateway.pid, REDIS: self.redis.pid}
+
     def reload(self, name: str) -> None:
         self._file.write_text(self.files[name])
         self.gateway.send_signal(signal.SIGHUP)
@@ -63,13 +69,20 @@ class Stage:
         return get(self.port, "/metrics")[1].decode()
 
     def levels(self) -> dict[str, float]:
+        """Without connections to Redis, of which there are by right more or fewer from one time to the next (`store_connections`)."""
         pid = self.gateway.pid
         return {
-            "descriptors": float(open_descriptors(pid)),
-            "established sockets": float(established_sockets(pid)),
+            "descriptors": float(open_descriptors(pid) - self.store_connections()),
+            "established sockets": float(
+                sum(one.is_established and one.peer_port != self.redis.port for one in sockets(pid))
+            ),
             **page.levels(self.page()),
             "requests in the engines": sum(engine.running() for engine in self.engines),
         }
+
+    def store_connections(self) -> int:
+        """Dead ones too."""
+        return sum(one.peer_port == self.redis.port for one in sockets(self.gateway.pid))
 
     def resident_mb(self) -> float:
         return resident_bytes(self.gateway.pid) / 1e6

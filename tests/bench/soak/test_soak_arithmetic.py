@@ -12,18 +12,19 @@ import pytest
 
 from gateway.configuration import ConfigurationError, parse
 from gateway.record import Outcome
+from gateway.sessions.guarded_store import MAX_CALLS
 from policies.terms import Refusal
 from tests.bench.soak.__main__ import parse as arguments
 from tests.bench.soak.configuration import KEYS, files
-from tests.bench.soak.explain import RECOVERY_SECONDS, is_explained
+from tests.bench.soak.explain import RECOVERY_SECONDS, STORE_RECOVERY_SECONDS, is_explained
 from tests.bench.soak.ledger import EXAMPLES, End, Fate, Ledger
 from tests.bench.soak.page import LEVELS, counters, levels, total
 from tests.bench.soak.requests import KINDS, Requests
-from tests.bench.soak.run import Found
+from tests.bench.soak.run import Found, Resident
 from tests.bench.soak.slow_headers import COUNT
 from tests.bench.soak.slow_headers import figures as slow_figures
-from tests.bench.soak.trouble import TROUBLES, Kind, Spans, order
-from tests.bench.soak.verdicts import GROWN_MB, figures
+from tests.bench.soak.trouble import STARVED, TROUBLES, Kind, Spans, order
+from tests.bench.soak.verdicts import GROWN_MB, STILL_GROWING_MB, figures
 
 _CUT = next(trouble for trouble in TROUBLES if trouble.name == "cut")
 _FROZEN = next(trouble for trouble in TROUBLES if trouble.name == "Redis frozen")
@@ -152,8 +153,11 @@ def test_a_store_that_is_away_is_explained_by_trouble_with_redis_alone() -> None
     spans = Spans()
     spans.begin(_CUT, "e-1", 10.0)
     assert not is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 11.0, 11.0, spans)
-    spans.begin(_FROZEN, "redis", 10.0)
+    span = spans.begin(_FROZEN, "redis", 10.0)
     assert is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 11.0, 11.0, spans)
+    span.ended = 12.0
+    assert is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 12.0 + STORE_RECOVERY_SECONDS, 30.0, spans)
+    assert not is_explained(Refusal.SESSION_STORE_UNAVAILABLE, "", 12.1 + STORE_RECOVERY_SECONDS, 30.0, spans)
     assert not is_explained(Refusal.BACKEND_BROKE, "e-2", 11.0, 11.0, spans)
 
 
@@ -163,6 +167,18 @@ def test_shortage_explains_itself_and_a_fault_of_the_gateway_is_never_explained(
     spans.begin(_CUT, "e-1", 0.0)
     for reason in (Refusal.INTERNAL, Refusal.SHUTTING_DOWN):
         assert not is_explained(reason, "e-1", 1.0, 1.0, spans)
+
+
+def test_an_error_that_only_the_machine_explains_is_counted_apart() -> None:
+    spans = Spans()
+    told: list[str] = []
+    ledger = Ledger(spans, told.append)
+    spans.begin(STARVED, "e-1", 10.0).ended = 10.5
+    for name, backend in (("a", "e-1"), ("b", "e-2")):
+        ledger.client_saw(name, _fate(status=502))
+        ledger.gateway_wrote(_line(name, 502, "refused", "backend_broke", backend), 11.0)
+    assert ledger.without_core == {"backend_broke": 1} and not ledger.errors
+    assert ledger.unexplained.examples == told and told[0].startswith("b (chat, plain): backend_broke")
 
 
 def test_reloads_and_clock_steps_explain_nothing() -> None:
@@ -231,6 +247,10 @@ def test_calls_of_every_kind_are_whole_name_themselves_and_are_the_same_for_a_se
     assert b"x-headrace-lane: emergency" in urgent.data and KEYS["bank-a"].encode() in urgent.data
 
 
+def _memory(*sizes_mb: float) -> list[Resident]:
+    return [Resident(1000 * number, mb) for number, mb in enumerate(sizes_mb)]
+
+
 def _found() -> Found:
     ledger = _ledger()
     ledger.client_saw("a", _fate())
@@ -245,7 +265,9 @@ def _found() -> Found:
         reloads={"whole": 2, "smaller": 1, "bad": 1},
         before={"descriptors": 20.0, "asyncio tasks": 6.0},
         after={"descriptors": 19.0, "asyncio tasks": 6.0},
-        memory_mb=[60.0, 75.0, 66.0],
+        memory=_memory(60.0, 75.0, 66.0),
+        store_connections=MAX_CALLS,
+        waited_seconds={"gateway": 1.0},
         tracebacks=0,
     )
 
@@ -281,9 +303,21 @@ def test_a_counter_that_is_off_by_one_misses_its_bar(
 def test_what_is_left_behind_misses_its_bar() -> None:
     found = _found()
     assert _missed(replace(found, after={**found.after, "asyncio tasks": 7.0})) == ["asyncio tasks leaked"]
-    grown = [60.0, 60.0 + GROWN_MB + 0.1]
-    assert _missed(replace(found, memory_mb=grown)) == ["memory grown"]
+    assert _missed(replace(found, store_connections=MAX_CALLS + 1)) == ["connections to Redis"]
+    grown = _memory(60.0, 60.0 + GROWN_MB + 0.1)
+    assert _missed(replace(found, memory=grown)) == ["memory grown"]
     assert _missed(replace(found, tracebacks=1)) == ["exceptions in the gateway's log"]
+
+
+def test_memory_that_grew_and_stays_is_no_leak_and_memory_that_goes_on_growing_is() -> None:
+    found = _found()
+    filled = [60.0, *(min(70.0, 60.0 + number) for number in range(20)), 70.0]
+    assert _missed(replace(found, memory=_memory(*filled))) == []
+    per_call = STILL_GROWING_MB / 9
+    leaking = [60.0, *(60.0 + 1.01 * per_call * number for number in range(20)), 60.0]
+    assert _missed(replace(found, memory=_memory(*leaking))) == ["memory still growing"]
+    slower = [60.0, *(60.0 + 0.99 * per_call * number for number in range(20)), 60.0]
+    assert _missed(replace(found, memory=_memory(*slower))) == []
 
 
 @pytest.mark.parametrize(

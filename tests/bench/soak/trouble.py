@@ -1,6 +1,7 @@
 """What goes wrong during a soak: kinds of trouble, the spans of time in which they were there, and the order in which they come.
 
-A fault of an engine has the engine's name as its subject. Reloads and clock steps are trouble that no client may notice: they explain nothing.
+A fault of an engine has the engine's name as its subject. Reloads and clock steps are trouble that no client may notice: they explain nothing. `LATE` and
+`STARVED` are not made but found (`machine`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class Kind(StrEnum):
     REDIS = "redis"
     RELOAD = "reload"
     CLOCK = "clock"
+    LATE = "late"
+    STARVED = "starved"
 
 
 class Act(StrEnum):
@@ -32,6 +35,7 @@ class Act(StrEnum):
     """Another configuration file, and SIGHUP."""
     STEP = "step"
     """Of the wall clock."""
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,9 @@ TROUBLES = (
     Trouble("clock right again", Kind.CLOCK, Act.STEP, argument="+0"),
 )
 
+LATE = Trouble("late for a core", Kind.LATE, Act.NONE)
+STARVED = Trouble("without a core", Kind.STARVED, Act.NONE)
+
 
 def order(chance: Random) -> Iterator[Trouble]:
     """For ever; each kind once before any comes again."""
@@ -98,7 +105,7 @@ class Spans:
         self._spans = [span for span in self._spans if span.ended > now - self._keep_seconds]
         span = Span(trouble, subject, now)
         self._spans.append(span)
-        self.counts[trouble.name] += 1
+        self.counts[trouble.name] = self.counts.get(trouble.name, 0) + 1
         return span
 
     def were(self, kind: Kind, began: float, ended: float, subject: str = "") -> bool:
@@ -111,7 +118,7 @@ class Spans:
             for span in self._spans
         )
 
-    def told(self, now: float, count: int = 3) -> str:
+    def told(self, now: float, count: int = 5) -> str:
         """The last ones, for who looks for the cause of something."""
         return ", ".join(
             f"{span.trouble.name} {span.subject}".strip() + f" {now - span.began:.1f} s before"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gateway.record import Outcome
+from gateway.sessions.guarded_store import MAX_CALLS
+from tests.bench.arithmetic import slope
 from tests.bench.figures import Figure
 from tests.bench.soak.ledger import End, Fault
-from tests.bench.soak.run import Found
+from tests.bench.soak.run import Found, Resident
 
 GROWN_MB = 16.0
-"""Of memory, from the quiet after the warm-up to the quiet at the end: what the allocator keeps; one object for each call would be more within an hour."""
+"""Of memory, from the quiet after the warm-up to the quiet at the end: tables that fill up, and what the allocator keeps."""
+STILL_GROWING_MB = 4.0
+"""Over the second half: 500 bytes for each call of three minutes, 25 of an hour, less of more."""
 
 
 def figures(found: Found) -> list[Figure]:
@@ -62,15 +66,39 @@ def _left_behind(found: Found) -> Iterable[Figure]:
     for name, before in found.before.items():
         after = found.after[name]
         yield _none(f"{name} leaked", max(0.0, after - before), f"{before:.0f} before, {after:.0f} after")
-    memory = found.memory_mb
+    yield Figure(
+        topic="Soak",
+        name="connections to Redis",
+        value=found.store_connections,
+        unit="",
+        bar=MAX_CALLS,
+        detail="at the end",
+    )
+    sizes = [one.mb for one in found.memory]
     yield Figure(
         topic="Soak",
         name="memory grown",
-        value=memory[-1] - memory[0],
+        value=sizes[-1] - sizes[0],
         unit="MB",
         bar=GROWN_MB,
-        detail=f"{memory[0]:.1f} MB before, {max(memory):.1f} MB at most, {memory[-1]:.1f} MB after",
-        rounds=tuple(memory),
+        detail=f"{sizes[0]:.1f} MB before, {max(sizes):.1f} MB at most, {sizes[-1]:.1f} MB after",
+        rounds=tuple(sizes),
+    )
+    yield _still_growing(found.memory[1:-1])
+
+
+def _still_growing(under_load: Sequence[Resident]) -> Figure:
+    """By the slope over the second half: what fills up once is full by then, and a leak is not."""
+    half = under_load[len(under_load) // 2 :]
+    calls = half[-1].calls - half[0].calls if half else 0
+    mb_per_call = slope([one.calls for one in half], [one.mb for one in half])
+    return Figure(
+        topic="Soak",
+        name="memory still growing",
+        value=mb_per_call * calls,
+        unit="MB",
+        bar=STILL_GROWING_MB,
+        detail=f"over the second half, {calls:,} calls: {mb_per_call * 1e6:.0f} bytes for each",
     )
 
 
@@ -78,6 +106,10 @@ def _counted(found: Found) -> Iterable[Figure]:
     ledger = found.ledger
     told = ", ".join(f"{name} {count:,}" for name, count in ledger.errors.most_common())
     yield _count("explained 5xx and cut answers", ledger.errors.total(), told)
+    alone = ", ".join(f"{name} {count:,}" for name, count in ledger.without_core.most_common())
+    yield _count("5xx and cut answers for want of a core alone", ledger.without_core.total(), alone)
+    waited = ", ".join(f"{name} {seconds:.1f}" for name, seconds in found.waited_seconds.items())
+    yield _count("seconds waited for a core", sum(found.waited_seconds.values()), waited)
     statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(ledger.statuses.items()))
     yield _count("calls", ledger.kinds.total(), f"in {found.seconds:.0f} s; {statuses}")
     counts = found.spans.counts

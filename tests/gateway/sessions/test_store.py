@@ -359,6 +359,24 @@ async def test_a_call_that_is_cancelled_leaves_no_answer_for_the_next(server: st
     await store.close()
 
 
+@pytest.mark.parametrize("kind", ["server", "locked_port", "cluster", "trio"])
+async def test_connections_that_the_server_ended_meanwhile_fail_no_call(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    """An idle timeout or a restart leaves such; a crowd comes upon all of them at once."""
+    found = request.getfixturevalue(kind)
+    urls = {"locked_port": f"redis://:open%20sesame@127.0.0.1:{found}", "trio": getattr(found, "url", "")}
+    connection = client(RedisAddress(urls.get(kind, found)), 5.0, "", SENTINEL_PASSWORD)
+    store = RedisStore(connection, RULES, Sealing([]))
+    key = session_key("ended", kind)
+    everywhere = {"target_nodes": "primaries"} if kind == "cluster" else {}
+    await asyncio.gather(*[store.window(key) for _ in range(8)])
+    await connection.execute_command("CLIENT KILL", "TYPE", "normal", **everywhere)
+    found_windows = await asyncio.gather(*[store.window(key) for _ in range(8)], return_exceptions=True)
+    await store.close()
+    assert found_windows == [NO_WINDOW] * 8
+
+
 async def test_sessions_live_on_through_a_failover(trio: Any) -> None:
     store = redis_store(trio.url)
     key = session_key("t", "failover")

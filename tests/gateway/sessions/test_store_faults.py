@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
+import orjson
 import pytest
 import redis
 
 from gateway.sessions.encryption import Sealing
-from gateway.sessions.guarded_store import GuardedStore
+from gateway.sessions.guarded_store import MAX_CALLS, GuardedStore
 from gateway.sessions.redis_store import RedisStore
 from gateway.sessions.redis_url import RedisAddress, client
-from gateway.sessions.store import Append, Home, Result, StoreFault, StoreUnavailable, Turn, session_key
+from gateway.sessions.store import (
+    SCHEMA_VERSION,
+    Append,
+    Home,
+    Result,
+    StoreFault,
+    StoreUnavailable,
+    Turn,
+    session_key,
+)
 from gateway.sessions.write_behind import WriteBehind
 from policies.session_window import WindowRules
 from tests.redis_server import TcpServer, tcp_server
@@ -106,6 +120,95 @@ async def test_a_server_that_was_killed_and_is_back_on_its_port_is_found(is_froz
         assert await guard.wait_closed(PATIENCE_SECONDS)
         assert (await future).result is Result.APPENDED
         assert await kept(server) == ["t1"]  # it kept nothing on a disk
+        await closed(guard, writes)
+
+
+@asynccontextmanager
+async def relayed(port: int) -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
+    """The port of a relay to a server, and its ends of the connections that were made to it."""
+    ends: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back_reader, back_writer = await asyncio.open_connection("127.0.0.1", port)
+        ends.append(writer)
+        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
+
+    relay = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield relay.sockets[0].getsockname()[1], ends
+    finally:
+        relay.close()
+
+
+def reset(ends: list[asyncio.StreamWriter]) -> None:
+    """Without a word to the other side."""
+    for end in ends:
+        linger = struct.pack("ii", 1, 0)
+        end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        end.transport.abort()
+    ends.clear()
+
+
+async def test_connections_that_were_reset_while_nobody_asked_fail_no_call() -> None:
+    with tcp_server() as server:
+        async with relayed(server.port) as (port, ends):
+            guard, writes = opened(f"redis://127.0.0.1:{port}")
+            await asyncio.gather(*[guard.ping() for _ in range(MAX_CALLS)])
+            reset(ends)
+            await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
+            reset(ends)
+            await writes.append(turn(0))
+            assert await kept(server) == ["t0"] and not guard.is_open
+            await closed(guard, writes)
+
+
+async def test_an_answer_that_nobody_asked_for_is_nobodys() -> None:
+    stray = orjson.dumps([SCHEMA_VERSION, *Home("of another", 7)])
+    with tcp_server() as server:
+        async with relayed(server.port) as (port, ends):
+            guard, writes = opened(f"redis://127.0.0.1:{port}")
+            await guard.ping()
+            [end] = ends
+            end.write(b"$%d\r\n%b\r\n" % (len(stray), stray))
+            await end.drain()
+            for _ in range(20):  # until it has come: both ends are in this loop
+                await asyncio.sleep(0)
+            assert await guard.home(KEY) is None
+            await closed(guard, writes)
+
+
+async def test_a_server_that_was_away_while_nobody_asked_is_not_missed() -> None:
+    """Not even by those that come much later, all at once, upon every connection that was made before."""
+    with tcp_server() as server:
+        guard, writes = opened(server.url)
+        await asyncio.gather(*[guard.ping() for _ in range(MAX_CALLS)])
+        server.kill()
+        server.start_again()
+        await writes.append(turn(0))
+        windows = await asyncio.gather(*[guard.window(KEY) for _ in range(MAX_CALLS)])
+        assert [len(window.turns) for window in windows] == [1] * MAX_CALLS
+        await closed(guard, writes)
+
+
+async def test_an_answer_that_came_while_this_process_was_busy_is_read() -> None:
+    """Busy for longer than any bound: with all of them the loop looks at its timers first."""
+    with tcp_server() as server:
+        guard, writes = opened(server.url)
+        await asyncio.gather(*[guard.ping() for _ in range(4)])
+        server.freeze()
+        calls = [asyncio.create_task(guard.window(KEY)) for _ in range(4)]
+        for _ in range(20):  # until they have been sent
+            await asyncio.sleep(0)
+        server.thaw()
+        time.sleep(0.4)  # noqa: ASYNC251  # no answer is waited for
+        await asyncio.gather(*calls)
+        assert not guard.is_open
         await closed(guard, writes)
 
 
