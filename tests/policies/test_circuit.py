@@ -16,14 +16,24 @@ from policies.circuit import (
     after_failure,
     is_bad,
     is_too_slow,
+    less,
     let_back,
     lowered,
     open_seconds,
     raised,
     slow_start_share,
+    summed,
 )
 
 RULES = CircuitRules()
+
+
+def test_calls_add_up_by_kind_and_a_part_of_them_can_be_taken_out_again() -> None:
+    one, other = Calls(10, 3, 2), Calls(100, 50, 25)
+    assert summed([one, other, one]) == Calls(120, 56, 29)
+    assert summed(iter([other])) == other
+    assert summed([]) == Calls(0, 0, 0)
+    assert less(summed([one, other]), other) == one
 
 
 def cause(calls: int, failures: int, in_a_row: int = 1, sources: int = 2, is_served: bool = False) -> object:

@@ -142,6 +142,11 @@ def test_who_is_refused_comes_back_when_the_queue_is_short_enough_give_or_take_a
     assert 0.8 * excess <= retry_after_seconds(excess + 1.0, 1.0, draw) <= 1.2 * excess + 1
 
 
+def test_who_would_wait_for_ever_and_may_is_not_sent_away_for_long() -> None:
+    assert retry_after_seconds(inf, inf, 0.5) == 1
+    assert retry_after_seconds(inf, 5.0, 0.5) == 60
+
+
 def test_even_the_shortest_advice_is_spread() -> None:
     assert {retry_after_seconds(0.0, 1.0, draw / 10) for draw in range(10)} == {1, 2}
 

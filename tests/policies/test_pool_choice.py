@@ -51,6 +51,12 @@ def test_the_order_holds_the_pools_that_take_the_prompt_each_once_and_of_named_o
         assert list(order) == sorted(order, key=named.index)
 
 
+@pytest.mark.parametrize(("tokens", "taken"), [(99.4, False), (100, True), (200, True), (200.6, False)])
+def test_a_pool_takes_prompts_from_its_least_to_its_most_both_included(tokens: float, taken: bool) -> None:
+    pool = PoolFacts(PoolName("a"), PoolRole.HIGH_BATCH, 100.0, 200.0)
+    assert preference([pool], (), tokens, False) == (("a",) if taken else ())
+
+
 @given(POOLS, st.booleans())
 def test_real_time_prefers_low_latency_and_throughput_prefers_high_batch(
     pools: list[PoolFacts], realtime: bool

@@ -254,6 +254,14 @@ def test_what_is_too_deep_to_be_looked_at_counts_like_what_is_before_it() -> Non
     assert prefix_of(["a" * 100_000], 1).size == 100_000
 
 
+@pytest.mark.parametrize("turns", [[100] * 700, [65_536, 64, 9000], [1, 65_535, 100], [65_537]])
+def test_of_a_long_conversation_in_chinese_the_size_is_three_times_the_length_wherever_its_turns_end(
+    turns: list[int],
+) -> None:
+    long = prefix_of(["水" * turn for turn in turns], 1)
+    assert (long.chars, long.size) == (sum(turns), 3 * sum(turns))
+
+
 def test_the_names_in_a_seed_count_in_their_order() -> None:
     seeds = {seed_of(*names) for names in [("a", "b"), ("b", "a"), ("ab",), ("a",), ("a", ""), ("", "a"), ()]}
     assert len(seeds) == 7
