@@ -92,8 +92,8 @@ class BusinessRules:
         self._fingerprint_of = fingerprint_of
         self._keywords = _owners(types, lambda one: [word.lower() for word in one.keywords if word])
         self._ascii_keywords = [word for word in self._keywords if word.isascii()]
-        # The longest first: an alternation takes the first alternative that fits.
-        words = sorted(self._keywords, key=len, reverse=True)
+        # An alternation takes the first alternative that fits, so a keyword stands before its own beginnings.
+        words = sorted(self._keywords, reverse=True)
         self._any_keyword = re.compile("|".join(map(re.escape, words))) if words else None
         self._patterns = [(re.compile(pattern), one.name) for one in types for pattern in one.patterns]
         self.classifier = classifier

@@ -157,6 +157,11 @@ def test_after_a_restart_it_has_to_tell_again_and_what_is_known_stays() -> None:
     assert told(again, 2000.0, 0.0, always=False) == again
 
 
+def test_a_restart_ends_what_was_gathered_of_the_engine_before() -> None:
+    assert restarted(sent(FULL_TRUST, 1000.0, 2000.0)) == FULL_TRUST
+    assert restarted(CacheTrust(3.0, 2.0, True)) == CacheTrust(3.0, 2.0, False)
+
+
 def test_where_usage_tells_the_counters_are_not_heard() -> None:
     known = told(FULL_TRUST, 1000.0, 1000.0, always=False)
     assert after_reports(known, 100, 50_000.0, 50_000.0, 0, 50_000) == known

@@ -109,6 +109,12 @@ def test_patterns_are_asked_after_keywords_and_in_their_order() -> None:
     assert made.business_of(text="xck") == ("b", Source.KEYWORD)
 
 
+def test_patterns_need_no_keywords_beside_them_in_any_script() -> None:
+    made = rules(BusinessType("a", patterns=("卡", "card")))
+    assert made.business_of(text="信用卡") == made.business_of(text="credit card") == ("a", Source.PATTERN)
+    assert made.business_of(text="贷款") == made.business_of(text="loan") == ("default", Source.DEFAULT)
+
+
 def test_the_users_text_is_asked_before_the_system_prompt() -> None:
     assert RULES.business_of(system="help with loans", text="VISA visa")[0] == "cards"
     assert RULES.business_of(system="help with loans", text="hello") == ("loans", Source.KEYWORD)
@@ -136,12 +142,16 @@ def test_rules_say_which_texts_they_need() -> None:
 
 
 def test_every_type_can_be_looked_up_by_its_name() -> None:
-    assert RULES.types["cards"] is CARDS
-    assert set(RULES.types) == {"default", "cards", "loans", "wealth"}
+    made = rules(CARDS, LOANS, WEALTH)
+    assert made.types["cards"] is CARDS
+    assert set(made.types) == {"default", "cards", "loans", "wealth"}
 
 
 TRAINED = train(labelled_lines()).classifier
 SURE = "Good morning, somebody has used my credit card in another country, please block it"
+
+
+DOUBTFUL = "I need a card for my house"
 
 
 def classified_by(min_confidence: float, *types: BusinessType) -> BusinessRules:
@@ -158,6 +168,14 @@ def test_the_classifier_is_asked_last_and_only_believed_where_it_is_sure() -> No
     doubtful = classified_by(said.confidence + 1e-9)
     assert doubtful.business_of(text=SURE) == ("default", Source.DEFAULT)
     assert doubtful.classified("", SURE) is None
+
+
+def test_four_fifths_are_sure_enough_where_nothing_else_is_said() -> None:
+    made = BusinessRules(map(BusinessType, TRAINED.types), fingerprint, TRAINED)
+    sure, doubtful = TRAINED.classify(SURE), TRAINED.classify(DOUBTFUL)
+    assert sure is not None and doubtful is not None and doubtful.confidence < 0.8 <= sure.confidence
+    assert made.classified("", SURE) == sure
+    assert made.classified("", DOUBTFUL) is None
 
 
 def test_the_classifier_reads_the_system_prompt_where_the_users_text_tells_it_nothing() -> None:
