@@ -16,7 +16,8 @@ from itertools import takewhile
 from pathlib import Path
 
 _NUMBERED = re.compile(r"(?P<of>x.+__mutmut_)(?P<number>\d+)")
-_PARTS = re.compile(r"\w+|\W")
+_PARTS = re.compile(r"\d+\.\d+|\w+|[-+*/<>=!]+|\W")
+"""Numbers, names and operators are not cut."""
 
 
 class Outcome(StrEnum):

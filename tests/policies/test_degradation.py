@@ -157,7 +157,16 @@ def test_a_second_condition_has_to_hold_too_with_thresholds_of_its_own() -> None
 def test_a_state_says_since_when_it_is_in_its_phase_and_since_when_it_holds() -> None:
     rule = replace(HOT, for_seconds=2.0, clear_seconds=10.0, min_hold_seconds=0.0)
     state, found = IDLE, []
-    for now, value in [(1, 90.0), (2, 90.0), (3, 90.0), (5, 90.0), (6, 80.0), (8, 80.0), (9, 90.0), (11, 90.0)]:
+    for now, value in [
+        (1, 90.0),
+        (2, 90.0),
+        (3, 90.0),
+        (5, 90.0),
+        (6, 80.0),
+        (8, 80.0),
+        (9, 90.0),
+        (11, 90.0),
+    ]:
         state = step(state, value, None, float(now), rule)
         found.append(state)
     assert found == [
