@@ -105,6 +105,12 @@ def test_a_pool_without_backends_is_left_for_one_that_has_some(
     assert seconds[chosen] < inf or min(seconds) == inf
 
 
+def test_where_no_gain_is_enough_a_pool_without_backends_is_left_all_the_same() -> None:
+    never = PoolChoiceRules(spill_ratio=0.0)
+    assert choose_pool([1.0, 0.1], [0.0, 0.0], inf, False, 0, 0.0, never) == 0
+    assert choose_pool([inf, 0.1], [0.0, 0.0], inf, False, 0, 0.0, never) == 1
+
+
 @given(LOADS, LEFT, st.booleans(), st.integers(0, 3))
 def test_without_spilling_everybody_stays_at_home(
     loads: list[tuple[float, float]], left: float, realtime: bool, spilled: int
