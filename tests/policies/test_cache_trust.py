@@ -150,6 +150,10 @@ def test_of_an_engine_that_may_not_tell_nothing_found_says_nothing_until_it_has_
     assert trust_in(known) < 0.01
 
 
+def test_a_single_token_shows_that_it_tells() -> None:
+    assert told(FULL_TRUST, 1000.0, 1.0, always=False).tells
+
+
 def test_after_a_restart_it_has_to_tell_again_and_what_is_known_stays() -> None:
     known = after([(2000.0, 500.0)] * 200)
     again = restarted(known)
@@ -204,6 +208,13 @@ def test_counters_are_gathered_until_there_is_enough_on_both_sides() -> None:
     assert waiting.predicted == 0.0, "most of it waits in the engine"
     others = after_reports(FULL_TRUST, 1, 1.0, 1.0, 0, int(10 * half))
     assert others.predicted == 0.0, "others sent nearly all of it"
+
+
+def test_only_what_was_counted_between_two_reports_says_something() -> None:
+    known = sent(FULL_TRUST, 60_000.0, 60_000.0)
+    before = EngineReport(prefix_hits=900_000, prefix_queries=1_000_000)
+    known = counted(known, before, EngineReport(prefix_hits=900_000, prefix_queries=1_060_000))
+    assert trust_in(known) == 0.0
 
 
 def test_what_others_send_alone_says_nothing() -> None:

@@ -87,6 +87,14 @@ def test_boundaries_stand_where_the_rule_says(pieces: list[str]) -> None:
     assert prefix.chars == sum(map(len, pieces))
 
 
+@pytest.mark.parametrize("first", [100, 101, 2000, 2001, 2002, 2003, 2004])
+@pytest.mark.parametrize("second", [99, 100, 256, 399, 400, 401, 402])
+def test_boundaries_stand_where_the_rule_says_also_just_at_its_bounds(first: int, second: int) -> None:
+    for sizes in ([first, second, 300], [first, 100, 100, second, 100]):
+        pieces = ["x" * size for size in sizes]
+        assert prefix_of(pieces, 0).depths == rule(pieces)
+
+
 @given(PROMPTS, PROMPTS)
 def test_what_follows_changes_no_earlier_boundary(pieces: list[str], more: list[str]) -> None:
     before, after = prefix_of(pieces, 7), prefix_of(pieces + more, 7)
@@ -204,6 +212,13 @@ def test_a_text_cannot_pretend_to_be_two_messages(mark: str) -> None:
     one, two = prefix_of([head, question + mark + answer], 0), prefix_of([head, question, answer], 0)
     assert (one.depths[-2:], two.depths[-2:]) == ((640, 896), (640, 896))
     assert recognised(one, two) == 640
+
+
+def test_a_text_with_a_mark_at_the_place_of_an_end_has_no_hash_of_two_messages() -> None:
+    head, question, answer = words(2000), "x" * 100, "y" * 349
+    one, two = prefix_of([head, f"{question}\x1e{answer}"], 0), prefix_of([head, question, answer], 0)
+    assert (one.depths[-1], two.depths[-1]) == (2450, 2449)
+    assert recognised(one, two) == 2000
 
 
 def test_a_beginning_in_english_has_one_name_whatever_language_follows() -> None:
