@@ -85,6 +85,12 @@ def test_it_starts_at_1_and_does_not_move_before_a_minimum_of_evidence() -> None
     assert trust_in(after([(1e6, 0.0)] * 2 * prompts)) == 0.0
 
 
+def test_it_moves_once_the_minimum_is_reached_and_each_predicted_token_counts_towards_it() -> None:
+    assert trust_in(CacheTrust(ENOUGH_TOKENS, 0.0)) == 0.0
+    assert trust_in(CacheTrust(ENOUGH_TOKENS - 1.0, 0.0)) == 1.0
+    assert after([(1.0, 0.0)]).predicted == 1.0
+
+
 @given(st.lists(st.tuples(TOKENS, TOKENS), max_size=60))
 def test_while_everything_predicted_is_found_it_stays_1(samples: list[tuple[float, float]]) -> None:
     assert trust_in(after([(predicted, predicted + more) for predicted, more in samples])) == 1.0

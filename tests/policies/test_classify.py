@@ -192,8 +192,8 @@ def test_without_a_classifier_nothing_is_classified() -> None:
     assert RULES.classified(SURE, SURE) is None
 
 
-WORDS = st.sampled_from(["ab", "b", "bc", "Ca", "贷款", "款", "款b", "é"])
-TEXTS = st.text(st.sampled_from("abcC贷款é "), max_size=12)
+WORDS = st.sampled_from(["ab", "abc", "abb", "b", "bc", "Ca", "贷款", "款", "款b", "é"])
+TEXTS = st.text(st.sampled_from("abcC贷款é "), max_size=12) | st.text(st.sampled_from("abC "), max_size=12)
 
 
 @given(st.lists(WORDS, unique_by=str.lower, min_size=1), TEXTS)
