@@ -112,6 +112,11 @@ def test_the_pauses_are_5_10_20_40_80_160_300() -> None:
     assert wholes == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
+def test_a_pause_that_is_the_longest_already_is_not_doubled() -> None:
+    rules = replace(RULES, open_seconds=5.0, max_open_seconds=40.0)
+    assert [raised(k, rules) for k in (2, 3)] == [3, 3]
+
+
 def test_years_of_bad_probes_are_lived_down_in_half_an_hour() -> None:
     k = 0
     for _ in range(100_000):

@@ -65,6 +65,7 @@ def test_time_without_a_queue_does_not_lower_the_rate(idle: float) -> None:
 
 def test_a_queue_after_a_long_pause_starts_anew_and_is_unknown_again() -> None:
     before = steady(UNMEASURED, 0.0, 100, 0.01, 5.0)
+    assert backlog_began(before, before.at + 60, RULES).samples == 100
     after = backlog_began(before, before.at + 61, RULES)
     assert cost_per_second(after, after.at + 1, RULES) is None
     longer = DrainRules(forget_seconds=100)
