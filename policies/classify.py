@@ -140,7 +140,7 @@ class BusinessRules:
         """What the classifier says where it is sure enough, whatever the rules say."""
         if self.classifier is not None:
             for searched in (text, system):
-                said = self.classifier.classify(searched) if searched else None
+                said = self.classifier.classify(searched)
                 if said is not None and said.confidence >= self._min_confidence:
                     return said
         return None
