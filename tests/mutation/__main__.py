@@ -27,8 +27,16 @@ HOME = ROOT / "build" / "mutate"
 MUTMUT = HOME / "mutmut"
 """Where `make mutate` installs it."""
 COPIED = ("policies", "routing", "gateway", "tests", "pyproject.toml")
-# Behind the project's own packages, so that the pytest and hypothesis of the tests are those of every other run.
-START = f"import sys; sys.path.append({str(MUTMUT)!r}); from mutmut.__main__ import cli; cli()"
+MEMORY_BYTES = 1 << 30
+"""Of each process: a loop that a mutant never leaves may fill a list."""
+# mutmut stands behind the project's own packages, so that the pytest and hypothesis of the tests are those of every other run.
+START = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
+sys.path.append({str(MUTMUT)!r})
+from mutmut.__main__ import cli
+cli()
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

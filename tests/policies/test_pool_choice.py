@@ -111,6 +111,11 @@ def test_where_no_gain_is_enough_a_pool_without_backends_is_left_all_the_same() 
     assert choose_pool([inf, 0.1], [0.0, 0.0], inf, False, 0, 0.0, never) == 1
 
 
+def test_nobody_goes_home_to_a_pool_without_backends() -> None:
+    assert choose_pool([inf, 0.4], [0.0, 0.9], inf, False, 1, 0.0, RULES) == 1
+    assert choose_pool([0.5, 0.4], [0.0, 0.9], inf, False, 1, 0.0, RULES) == 0
+
+
 @given(LOADS, LEFT, st.booleans(), st.integers(0, 3))
 def test_without_spilling_everybody_stays_at_home(
     loads: list[tuple[float, float]], left: float, realtime: bool, spilled: int
