@@ -80,6 +80,8 @@ def test_a_type_that_does_not_exist_is_not_said() -> None:
         ("loaner", "loans"),
         ("a loan for my credit card", "loans"),
         ("a credit card for my loan", "cards"),
+        ("a loan for my credit card loan", "loans"),
+        ("a credit card, a loan and a credit card", "cards"),
         ("贷款和信用卡", "loans"),
         ("信用卡和贷款", "cards"),
         ("STRAẞE", "loans"),
