@@ -136,7 +136,7 @@ def test_of_a_long_text_only_the_beginning_and_the_end_are_read() -> None:
 
 @pytest.mark.parametrize("characters", [300, 500, 600, HEAD_CHARACTERS + TAIL_CHARACTERS])
 def test_a_text_that_is_no_longer_than_that_is_read_as_it_is(characters: int) -> None:
-    words = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}z" for number in range(characters // 4)]
+    words = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}xy" for number in range(characters // 5)]
     text = " ".join(words).ljust(characters)
     assert len(text) == characters
     assert features(text) == set(words)
