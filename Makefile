@@ -17,8 +17,10 @@ FAULTS ?=
 LOCK := -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 SOAK_SECONDS ?= 180
 SOAK ?=
+MUTATE ?=
+MUTMUT := build/mutate/mutmut
 
-.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions bench-faults bench-probes soak fuzz coverage package lock clean
+.PHONY: help run test check format test-engine bench bench-slo bench-fairness bench-cache bench-sessions bench-faults bench-probes soak fuzz coverage mutate package lock clean
 
 help:
 	@echo "make run          demo on http://$(HOST):$(PORT); with BACKENDS=\"URL ...\" a gateway in front of these"
@@ -36,6 +38,7 @@ help:
 	@echo "make soak         $(SOAK_SECONDS) s of mixed load and trouble of every kind, then slow clients (SOAK_SECONDS=14400 for hours)"
 	@echo "make fuzz         two minutes of mutated bytes into every way in"
 	@echo "make coverage     lines and branches of policies/ and routing/ that their own tests reach: all"
+	@echo "make mutate       small changes of policies/ that their tests notice: 9 in 10, and why not the others, 15 minutes (MUTATE=--report: of the last run)"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
 
@@ -101,6 +104,15 @@ fuzz: $(VENV)/develop.stamp
 coverage: $(VENV)/develop.stamp
 	$(BIN)/python -m coverage run -m pytest -q --hypothesis-profile=repeatable tests/policies tests/routing
 	$(BIN)/python -m coverage report --include="policies/*,routing/*" --fail-under=100
+
+# One version, for a newer mutmut makes other mutants.
+$(MUTMUT)/3.8.1.stamp: $(BIN)/python
+	rm -rf $(MUTMUT)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --target $(MUTMUT) mutmut==3.8.1
+	@touch $@
+
+mutate: $(VENV)/develop.stamp $(MUTMUT)/3.8.1.stamp
+	$(BIN)/python -m tests.mutation $(MUTATE)
 
 package: $(VENV)/run.stamp
 	rm -rf dist build/package

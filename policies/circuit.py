@@ -91,8 +91,7 @@ class Calls(NamedTuple):
 
 
 def summed(calls: Iterable[Calls]) -> Calls:
-    parts = list(calls)
-    return Calls(*map(sum, zip(*parts, strict=True))) if parts else Calls()
+    return Calls(*map(sum, zip(*calls, strict=True)))
 
 
 def less(calls: Calls, part: Calls) -> Calls:

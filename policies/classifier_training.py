@@ -29,6 +29,7 @@ from policies.text_classifier import (
     TextClassifier,
     features,
     likelihoods,
+    scores,
     spelled,
 )
 
@@ -82,21 +83,17 @@ def train(examples: Iterable[tuple[str, str]]) -> Training:
         held_lines[fold][index] += 1
     whole = [sum((fold[index] for fold in held), _Counts()) for index in range(len(types))]
     without = [
-        TextClassifier(
-            types,
-            1.0,
-            _weights(
-                [all_of - left_out for all_of, left_out in zip(whole, held[fold], strict=True)],
-                [numbers[name] - out for name, out in zip(types, held_lines[fold], strict=True)],
-            ),
+        _weights(
+            [all_of - left_out for all_of, left_out in zip(whole, held[fold], strict=True)],
+            [numbers[name] - out for name, out in zip(types, held_lines[fold], strict=True)],
         )
         for fold in range(FOLDS)
     ]
-    scored = [(name, without[fold].scores(text)) for (name, text), fold in zip(lines, folds, strict=True)]
-    scale = _scale([(types.index(name), scores) for name, scores in scored if scores is not None])
+    scored = [(name, scores(text, without[fold])) for (name, text), fold in zip(lines, folds, strict=True)]
+    scale = _scale([(types.index(name), found) for name, found in scored if found is not None])
     return Training(
         TextClassifier(types, scale, _weights(whole, [numbers[name] for name in types])),
-        tuple(_held_out(types, name, scores, scale) for name, scores in scored),
+        tuple(_held_out(types, name, found, scale) for name, found in scored),
     )
 
 
@@ -116,29 +113,29 @@ def _weights(by_type: Sequence[_Counts], lines: Sequence[int]) -> Weights:
         spread = max(row) - min(row)
         if spread >= MIN_SPREAD:
             found.append((-spread * holding, name, feature, row))
-    found.sort(key=lambda one: one[:2])
+    found.sort()  # names differ, so that no feature is compared
     most = min(MAX_FEATURES, MAX_WEIGHTS // len(lines))
     return {feature: row for _, _, feature, row in found[:most]}
 
 
 def _scale(scored: Sequence[tuple[int, list[float]]]) -> float:
     """Of equally good ones the smallest, which is the least certain."""
-    return min(SCALES, key=lambda scale: _log_loss(scored, scale)) if scored else SCALES[0]
+    return min(SCALES, key=lambda scale: _log_loss(scored, scale))
 
 
 def _log_loss(scored: Sequence[tuple[int, list[float]]], scale: float) -> float:
     doubt = 1 / (len(scored) + 2)
     loss = 0.0
-    for right, scores in scored:
-        shares = likelihoods(scores, scale)
+    for right, found in scored:
+        shares = likelihoods(found, scale)
         for index, share in enumerate(shares):
             target = 1 - doubt if index == right else doubt / (len(shares) - 1)
             loss -= target * log(max(share, 1e-300))
     return loss
 
 
-def _held_out(types: Sequence[str], name: str, scores: list[float] | None, scale: float) -> HeldOut:
-    if scores is None:
+def _held_out(types: Sequence[str], name: str, found: list[float] | None, scale: float) -> HeldOut:
+    if found is None:
         return HeldOut(name, "", 0.0)
-    best = scores.index(max(scores))
-    return HeldOut(name, types[best], likelihoods(scores, scale)[best])
+    best = found.index(max(found))
+    return HeldOut(name, types[best], likelihoods(found, scale)[best])

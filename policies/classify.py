@@ -91,9 +91,9 @@ class BusinessRules:
         self._prompts = _owners(types, lambda one: one.fingerprints)
         self._fingerprint_of = fingerprint_of
         self._keywords = _owners(types, lambda one: [word.lower() for word in one.keywords if word])
-        self._ascii_keywords = [word for word in self._keywords if word.isascii()]
-        # The longest first: an alternation takes the first alternative that fits.
-        words = sorted(self._keywords, key=len, reverse=True)
+        # A keyword stands before its own beginnings, since of two at one place the first one counts.
+        words = sorted(self._keywords, reverse=True)
+        self._ascii_keywords = [word for word in words if word.isascii()]
         self._any_keyword = re.compile("|".join(map(re.escape, words))) if words else None
         self._patterns = [(re.compile(pattern), one.name) for one in types for pattern in one.patterns]
         self.classifier = classifier
@@ -140,7 +140,7 @@ class BusinessRules:
         """What the classifier says where it is sure enough, whatever the rules say."""
         if self.classifier is not None:
             for searched in (text, system):
-                said = self.classifier.classify(searched) if searched else None
+                said = self.classifier.classify(searched)
                 if said is not None and said.confidence >= self._min_confidence:
                     return said
         return None
@@ -161,9 +161,9 @@ class BusinessRules:
         first: str | None = None
         at = len(text)
         for keyword in self._ascii_keywords:
-            # No further than where it could still be the first one.
-            place = text.find(keyword, 0, at + len(keyword))
-            if place >= 0 and (place < at or first is None or len(keyword) > len(first)):
+            # No further than where it would still be the first one.
+            place = text.find(keyword, 0, at + len(keyword) - 1)
+            if place >= 0:
                 first, at = keyword, place
         return first
 

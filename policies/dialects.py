@@ -121,7 +121,6 @@ LOAD_NAMES: dict[Dialect, LoadNames] = {
     ),
 }
 
-SGLANG_STEP = 1
 _MOST_URGENT_FIRST = tuple(Lane)
 
 
@@ -131,6 +130,5 @@ def engine_priority(lane: Lane, dialect: Dialect, flags: EngineFlags) -> int | N
     if dialect is Dialect.VLLM:
         return None if flags.priority_scheduling is False else urgency
     if dialect is Dialect.SGLANG and flags.priority_scheduling:
-        level = urgency if flags.lower_is_urgent else len(_MOST_URGENT_FIRST) - 1 - urgency
-        return level * SGLANG_STEP
+        return urgency if flags.lower_is_urgent else len(_MOST_URGENT_FIRST) - 1 - urgency
     return None

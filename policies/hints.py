@@ -47,6 +47,11 @@ _TEXT = re.compile(rb"[!-~]{1,%d}" % MAX_TEXT)
 _NUMBER = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{0,9})?")
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,18}")
 _URGENCY = re.compile(rb"(?:^|,)[ \t]*u=([0-7])(?![0-9.])")
+_URGENCIES: Mapping[bytes, Lane] = {
+    **dict.fromkeys((b"0", b"1", b"2"), Lane.INTERACTIVE),
+    **dict.fromkeys((b"4", b"5"), Lane.STANDARD),
+    **dict.fromkeys((b"6", b"7"), Lane.BATCH),
+}
 
 _LANES: Mapping[bytes, Lane] = {
     b"emergency": Lane.EMERGENCY,
@@ -82,10 +87,7 @@ def _smg_class(value: bytes) -> Lane | None:
 
 def _urgency(value: bytes) -> Lane | None:
     found = _URGENCY.search(value)
-    if found is None or found[1] == b"3":
-        return None
-    urgency = int(found[1])
-    return Lane.INTERACTIVE if urgency < 3 else Lane.STANDARD if urgency < 6 else Lane.BATCH
+    return None if found is None else _URGENCIES.get(found[1])
 
 
 def _rising(value: bytes) -> Lane | None:

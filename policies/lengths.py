@@ -6,7 +6,7 @@ token ids, which need no estimate. The scales are learnt from `usage.prompt_toke
 errors: a part moves as far as it is both unsure and large in the sample, so an image's price is learnt from prompts that are mostly image.
 With z = a part's share of the estimate, P = its variance, R = `noise`**2, S = sum(P z^2) + R and e = (tokens - estimate) / estimate, believed
 by b = min(1, 2 sqrt(S) / |e|): scale += b P z e / S, P -= b (P z)^2 / S. So one absurd sample moves little, and many alike, since they
-leave P large, convince soon. P then grows by z R (ln 2 / `half_life_samples`)^2, never above its start: that growth makes a sample's weight
+leave P large, convince soon. P then grows by min(1, z) R (ln 2 / `half_life_samples`)^2, never above its start: that growth makes a sample's weight
 halve over so many later ones, and a changed tokenizer is followed at that pace.
 Inputs: counts of characters; tokens. Source of the start rates: least squares over five public tokenizers on Chinese, English, code and
 mixed texts, rounded between them.

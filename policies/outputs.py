@@ -92,7 +92,7 @@ def quantile(histogram: Histogram, share: float, max_tokens: float | None, rules
     rest = share * total
     tokens = 0.0
     for weight, _, low, high in _filled(histogram):
-        tokens = low + (high - low) * min(max(rest, 0.0) / weight, 1.0)
+        tokens = low + (high - low) * min(rest / weight, 1.0)
         rest -= weight
         if rest <= 0.0:
             break

@@ -34,7 +34,7 @@ def shares(hot_traffic: float, rules: PathRules) -> tuple[float, float]:
     if not rules.follow_traffic:
         return rules.hot_share, rules.cold_share
     moved = min(max(hot_traffic - rules.hot_share, -FOLLOW), FOLLOW)
-    hot = min(max(rules.hot_share + moved, 0.0), 1.0)
+    hot = rules.hot_share + moved
     return hot, min(max(rules.cold_share + rules.hot_share - hot, 0.0), 1.0)
 
 

@@ -55,13 +55,13 @@ def may_preempt(
 
 def victim(candidates: Sequence[Candidate], rules: PreemptionRules) -> int | None:
     """The index of the one to pre-empt, or None where none may be."""
-    best: int | None = None
-    best_key = (RANK[Lane.EMERGENCY], 0.0)
-    for index, candidate in enumerate(candidates):
-        rank = RANK[candidate.lane]
-        if rank == RANK[Lane.EMERGENCY] or candidate.preemptions >= rules.max_preemptions:
-            continue
-        key = (rank, candidate.dispatched_at)
-        if best is None or key > best_key:
-            best, best_key = index, key
-    return best
+    allowed = [
+        index
+        for index, one in enumerate(candidates)
+        if one.lane is not Lane.EMERGENCY and one.preemptions < rules.max_preemptions
+    ]
+    return max(
+        allowed,
+        key=lambda index: (RANK[candidates[index].lane], candidates[index].dispatched_at),
+        default=None,
+    )

@@ -38,7 +38,9 @@ UNKNOWN = ServiceLine()
 
 def scaled(line: ServiceLine, in_flight: float, seconds: float) -> ServiceLine:
     expected = line.base + line.slope * in_flight
-    scale = 1.0 + SCALE_GAIN * (seconds / expected - 1.0) if expected else 1.0
+    if not expected:
+        return line
+    scale = 1.0 + SCALE_GAIN * (seconds / expected - 1.0)
     levels = tuple(Level(level.in_flight, level.seconds * scale, level.weight) for level in line.levels)
     return ServiceLine(line.base * scale, line.slope * scale, levels)
 
@@ -67,4 +69,4 @@ def without_levels_above(line: ServiceLine, in_flight: float, seconds: float) ->
     levels = tuple(level if level.in_flight <= in_flight else Level() for level in line.levels)
     if any(level.weight for level in levels):
         return line._replace(levels=levels)
-    return ServiceLine(seconds, 0.0, levels)
+    return ServiceLine(seconds)

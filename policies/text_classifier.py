@@ -97,6 +97,15 @@ _BLANK = ord(" ")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 
+def scores(text: str, weights: Mapping[Feature, tuple[int, ...]]) -> list[float] | None:
+    """z of each type; None where nothing in the text was learned."""
+    rows = list(filter(None, map(weights.get, features(text))))
+    if not rows:
+        return None
+    divisor = 100 * sqrt(len(rows) + DOUBT_FEATURES)
+    return [sum(column) / divisor for column in zip(*rows, strict=True)]
+
+
 def likelihoods(scores: Sequence[float], scale: float) -> list[float]:
     """The softmax of `scale` times `scores`."""
     highest = max(scores)
@@ -117,17 +126,9 @@ class TextClassifier:
         self.scale = scale
         self.weights = weights
 
-    def scores(self, text: str) -> list[float] | None:
-        """z of each type; None where nothing in the text was learned."""
-        rows = list(filter(None, map(self.weights.get, features(text))))
-        if not rows:
-            return None
-        divisor = 100 * sqrt(len(rows) + DOUBT_FEATURES)
-        return [sum(column) / divisor for column in zip(*rows, strict=True)]
-
     def classify(self, text: str) -> Classified | None:
-        scores = self.scores(text)
-        if scores is None:
+        found = scores(text, self.weights)
+        if found is None:
             return None
-        best = scores.index(max(scores))
-        return Classified(self.types[best], likelihoods(scores, self.scale)[best])
+        best = found.index(max(found))
+        return Classified(self.types[best], likelihoods(found, self.scale)[best])

@@ -85,6 +85,12 @@ def test_it_starts_at_1_and_does_not_move_before_a_minimum_of_evidence() -> None
     assert trust_in(after([(1e6, 0.0)] * 2 * prompts)) == 0.0
 
 
+def test_it_moves_once_the_minimum_is_reached_and_each_predicted_token_counts_towards_it() -> None:
+    assert trust_in(CacheTrust(ENOUGH_TOKENS, 0.0)) == 0.0
+    assert trust_in(CacheTrust(ENOUGH_TOKENS - 1.0, 0.0)) == 1.0
+    assert after([(1.0, 0.0)]).predicted == 1.0
+
+
 @given(st.lists(st.tuples(TOKENS, TOKENS), max_size=60))
 def test_while_everything_predicted_is_found_it_stays_1(samples: list[tuple[float, float]]) -> None:
     assert trust_in(after([(predicted, predicted + more) for predicted, more in samples])) == 1.0
@@ -150,11 +156,20 @@ def test_of_an_engine_that_may_not_tell_nothing_found_says_nothing_until_it_has_
     assert trust_in(known) < 0.01
 
 
+def test_a_single_token_shows_that_it_tells() -> None:
+    assert told(FULL_TRUST, 1000.0, 1.0, always=False).tells
+
+
 def test_after_a_restart_it_has_to_tell_again_and_what_is_known_stays() -> None:
     known = after([(2000.0, 500.0)] * 200)
     again = restarted(known)
     assert trust_in(again) == trust_in(known) == pytest.approx(0.25)
     assert told(again, 2000.0, 0.0, always=False) == again
+
+
+def test_a_restart_ends_what_was_gathered_of_the_engine_before() -> None:
+    assert restarted(sent(FULL_TRUST, 1000.0, 2000.0)) == FULL_TRUST
+    assert restarted(CacheTrust(3.0, 2.0, True)) == CacheTrust(3.0, 2.0, False)
 
 
 def test_where_usage_tells_the_counters_are_not_heard() -> None:
@@ -199,6 +214,13 @@ def test_counters_are_gathered_until_there_is_enough_on_both_sides() -> None:
     assert waiting.predicted == 0.0, "most of it waits in the engine"
     others = after_reports(FULL_TRUST, 1, 1.0, 1.0, 0, int(10 * half))
     assert others.predicted == 0.0, "others sent nearly all of it"
+
+
+def test_only_what_was_counted_between_two_reports_says_something() -> None:
+    known = sent(FULL_TRUST, 60_000.0, 60_000.0)
+    before = EngineReport(prefix_hits=900_000, prefix_queries=1_000_000)
+    known = counted(known, before, EngineReport(prefix_hits=900_000, prefix_queries=1_060_000))
+    assert trust_in(known) == 0.0
 
 
 def test_what_others_send_alone_says_nothing() -> None:

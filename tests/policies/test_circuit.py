@@ -16,14 +16,24 @@ from policies.circuit import (
     after_failure,
     is_bad,
     is_too_slow,
+    less,
     let_back,
     lowered,
     open_seconds,
     raised,
     slow_start_share,
+    summed,
 )
 
 RULES = CircuitRules()
+
+
+def test_calls_add_up_by_kind_and_a_part_of_them_can_be_taken_out_again() -> None:
+    one, other = Calls(10, 3, 2), Calls(100, 50, 25)
+    assert summed([one, other, one]) == Calls(120, 56, 29)
+    assert summed(iter([other])) == other
+    assert summed([]) == Calls(0, 0, 0)
+    assert less(summed([one, other]), other) == one
 
 
 def cause(calls: int, failures: int, in_a_row: int = 1, sources: int = 2, is_served: bool = False) -> object:
@@ -100,6 +110,11 @@ def test_the_pauses_are_5_10_20_40_80_160_300() -> None:
         wholes.append(open_seconds(k, 1.0, RULES))
         k = raised(k, RULES)
     assert wholes == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_a_pause_that_is_the_longest_already_is_not_doubled() -> None:
+    rules = replace(RULES, open_seconds=5.0, max_open_seconds=40.0)
+    assert [raised(k, rules) for k in (2, 3)] == [3, 3]
 
 
 def test_years_of_bad_probes_are_lived_down_in_half_an_hour() -> None:

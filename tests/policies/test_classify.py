@@ -80,6 +80,8 @@ def test_a_type_that_does_not_exist_is_not_said() -> None:
         ("loaner", "loans"),
         ("a loan for my credit card", "loans"),
         ("a credit card for my loan", "cards"),
+        ("a loan for my credit card loan", "loans"),
+        ("a credit card, a loan and a credit card", "cards"),
         ("贷款和信用卡", "loans"),
         ("信用卡和贷款", "cards"),
         ("STRAẞE", "loans"),
@@ -109,6 +111,12 @@ def test_patterns_are_asked_after_keywords_and_in_their_order() -> None:
     assert made.business_of(text="xck") == ("b", Source.KEYWORD)
 
 
+def test_patterns_need_no_keywords_beside_them_in_any_script() -> None:
+    made = rules(BusinessType("a", patterns=("卡", "card")))
+    assert made.business_of(text="信用卡") == made.business_of(text="credit card") == ("a", Source.PATTERN)
+    assert made.business_of(text="贷款") == made.business_of(text="loan") == ("default", Source.DEFAULT)
+
+
 def test_the_users_text_is_asked_before_the_system_prompt() -> None:
     assert RULES.business_of(system="help with loans", text="VISA visa")[0] == "cards"
     assert RULES.business_of(system="help with loans", text="hello") == ("loans", Source.KEYWORD)
@@ -136,12 +144,16 @@ def test_rules_say_which_texts_they_need() -> None:
 
 
 def test_every_type_can_be_looked_up_by_its_name() -> None:
-    assert RULES.types["cards"] is CARDS
-    assert set(RULES.types) == {"default", "cards", "loans", "wealth"}
+    made = rules(CARDS, LOANS, WEALTH)
+    assert made.types["cards"] is CARDS
+    assert set(made.types) == {"default", "cards", "loans", "wealth"}
 
 
 TRAINED = train(labelled_lines()).classifier
 SURE = "Good morning, somebody has used my credit card in another country, please block it"
+
+
+DOUBTFUL = "I need a card for my house"
 
 
 def classified_by(min_confidence: float, *types: BusinessType) -> BusinessRules:
@@ -160,6 +172,14 @@ def test_the_classifier_is_asked_last_and_only_believed_where_it_is_sure() -> No
     assert doubtful.classified("", SURE) is None
 
 
+def test_four_fifths_are_sure_enough_where_nothing_else_is_said() -> None:
+    made = BusinessRules(map(BusinessType, TRAINED.types), fingerprint, TRAINED)
+    sure, doubtful = TRAINED.classify(SURE), TRAINED.classify(DOUBTFUL)
+    assert sure is not None and doubtful is not None and doubtful.confidence < 0.8 <= sure.confidence
+    assert made.classified("", SURE) == sure
+    assert made.classified("", DOUBTFUL) is None
+
+
 def test_the_classifier_reads_the_system_prompt_where_the_users_text_tells_it_nothing() -> None:
     made = classified_by(0.8)
     assert (made.needs_text, made.needs_system) == (True, True)
@@ -174,8 +194,8 @@ def test_without_a_classifier_nothing_is_classified() -> None:
     assert RULES.classified(SURE, SURE) is None
 
 
-WORDS = st.sampled_from(["ab", "b", "bc", "Ca", "贷款", "款", "款b", "é"])
-TEXTS = st.text(st.sampled_from("abcC贷款é "), max_size=12)
+WORDS = st.sampled_from(["ab", "abc", "abb", "b", "bc", "Ca", "贷款", "款", "款b", "é"])
+TEXTS = st.text(st.sampled_from("abcC贷款é "), max_size=12) | st.text(st.sampled_from("abC "), max_size=12)
 
 
 @given(st.lists(WORDS, unique_by=str.lower, min_size=1), TEXTS)

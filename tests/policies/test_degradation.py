@@ -154,6 +154,33 @@ def test_a_second_condition_has_to_hold_too_with_thresholds_of_its_own() -> None
     assert not step(held, 90.0, 16.0, 1.0, plain).is_active
 
 
+def test_a_state_says_since_when_it_is_in_its_phase_and_since_when_it_holds() -> None:
+    rule = replace(HOT, for_seconds=2.0, clear_seconds=10.0, min_hold_seconds=0.0)
+    state, found = IDLE, []
+    for now, value in [
+        (1, 90.0),
+        (2, 90.0),
+        (3, 90.0),
+        (5, 90.0),
+        (6, 80.0),
+        (8, 80.0),
+        (9, 90.0),
+        (11, 90.0),
+    ]:
+        state = step(state, value, None, float(now), rule)
+        found.append(state)
+    assert found == [
+        State(PENDING, 1.0, 1),
+        State(PENDING, 1.0, 2),
+        State(ON, 3.0, 0, 3.0),
+        State(ON, 3.0, 0, 3.0),
+        State(CLEARING, 6.0, 0, 3.0),
+        State(CLEARING, 6.0, 0, 3.0),
+        State(ON, 9.0, 0, 3.0),
+        State(ON, 9.0, 0, 3.0),
+    ]
+
+
 @given(
     st.lists(st.tuples(st.floats(0.1, 20), st.sampled_from([None, 50.0, 82.0, 86.0, 95.0])), max_size=60),
     st.sampled_from([0.0, 7.0]),

@@ -103,6 +103,16 @@ def test_what_is_no_action_is_told_what_is_allowed(text: str, says: str) -> None
         action_of(text)
 
 
+def test_what_is_told_begins_with_the_words_concerned_and_ends_with_words_that_may_be_copied() -> None:
+    with pytest.raises(ValueError, match=r"^clamp_max_tokens needs a lane .*") as told:
+        action_of("clamp_max_tokens batch many")
+    examples = str(told.value).partition("such as: ")[2].split(", or ")
+    assert [action_of(f"clamp_max_tokens {example}") for example in examples] == [
+        ClampMaxTokens(Lane.BATCH, 256),
+        ClampMaxTokens(Lane.BATCH),
+    ]
+
+
 ASKED = [
     Asked(WindowShare(0.75), (A, B)),
     Asked(WindowShare(0.5), (A,)),
@@ -125,6 +135,7 @@ ASKED = [
     Asked(NoLending()),
     Asked(BatchShare(0.6), (A,), (P, Q)),
     Asked(BatchShare(0.3), (B,), (Q,)),
+    Asked(BatchShare(1.0), (), (PoolName("r"),)),
     Asked(BatchCold()),
     Asked(NoOptionalWork()),
     Asked(ShedOverShare()),
@@ -163,7 +174,7 @@ def test_neither_their_order_nor_how_often_one_is_asked_for_changes_anything(
 
 def test_where_nothing_is_asked_for_nothing_holds_and_each_action_does_one_thing() -> None:
     assert combined([]) == NO_EFFECTS
-    alone = [combined([one]) for one in ASKED if one.action != WindowShare(1.0)]
+    alone = [combined([one]) for one in ASKED if one.action not in (WindowShare(1.0), BatchShare(1.0))]
     assert all(effects != NO_EFFECTS for effects in alone)
     for one in WORDS.values():
         effects = combined([Asked(one, (A,), (P,), 5.0)])
@@ -185,6 +196,6 @@ def test_lanes_below_the_bound_are_refused_and_emergencies_never() -> None:
     for index, bound in enumerate(order[:3]):
         effects = combined([Asked(RefuseBelow(bound))])
         assert [refuses(effects, lane) for lane in order] == [place > index for place in range(4)]
-    for two in permutations(order[:3], 2):
+    for two in permutations(order, 2):
         bound_of_two = combined([Asked(RefuseBelow(lane)) for lane in two]).refuses_below
         assert bound_of_two is min(two, key=order.index)

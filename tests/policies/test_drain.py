@@ -65,6 +65,7 @@ def test_time_without_a_queue_does_not_lower_the_rate(idle: float) -> None:
 
 def test_a_queue_after_a_long_pause_starts_anew_and_is_unknown_again() -> None:
     before = steady(UNMEASURED, 0.0, 100, 0.01, 5.0)
+    assert backlog_began(before, before.at + 60, RULES).samples == 100
     after = backlog_began(before, before.at + 61, RULES)
     assert cost_per_second(after, after.at + 1, RULES) is None
     longer = DrainRules(forget_seconds=100)
@@ -140,6 +141,11 @@ def test_who_is_refused_comes_back_when_the_queue_is_short_enough_give_or_take_a
     excess: float, draw: float
 ) -> None:
     assert 0.8 * excess <= retry_after_seconds(excess + 1.0, 1.0, draw) <= 1.2 * excess + 1
+
+
+def test_who_would_wait_for_ever_and_may_is_not_sent_away_for_long() -> None:
+    assert retry_after_seconds(inf, inf, 0.5) == 1
+    assert retry_after_seconds(inf, 5.0, 0.5) == 60
 
 
 def test_even_the_shortest_advice_is_spread() -> None:

@@ -27,6 +27,10 @@ def test_one_beginning_in_each_doubling_is_counted_the_shallowest_first(depths: 
     assert all(any(depth / 2 < one <= depth for one in found) for depth in depths)
 
 
+def test_each_power_of_two_begins_a_doubling() -> None:
+    assert counted([300, 512, 600, 1023, 1024]) == [0, 1, 4]
+
+
 def test_a_prompt_without_boundaries_has_nothing_to_count() -> None:
     assert counted([]) == []
 
@@ -44,4 +48,5 @@ def test_a_request_is_hot_where_its_hot_beginning_is_a_good_part_of_it() -> None
     assert is_hot_request(1000, 1000)
     assert is_hot_request(1000, round(1000 / MIN_SHARE))
     assert not is_hot_request(1000, round(1000 / MIN_SHARE) + 1)
+    assert is_hot_request(1, 1)
     assert not is_hot_request(0, 0)

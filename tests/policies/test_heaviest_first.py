@@ -52,3 +52,4 @@ def test_the_heaviest_per_weight_loses_first(
 def test_nothing_is_lost_where_nothing_is_to_be() -> None:
     assert cut_level([], 0.5) == cut_level([(5.0, 1.0)], 0.0) == inf
     assert lost_share(5.0, 1.0, inf) == 0.0
+    assert lost_share(0.0, 1.0, 0.0) == 0.0

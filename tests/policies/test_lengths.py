@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from math import inf, log, sqrt
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -174,6 +175,40 @@ def test_a_changed_tokenizer_is_followed_by_half_within_the_half_life(half_life:
     for _ in range(int(half_life)):
         correction = corrected(correction, size, 1200, rules)
     assert estimate_tokens(size, correction, rules) == pytest.approx(1100, abs=20)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("error", [-0.9, -0.1, 0.0, 0.1, 4.0])
+def test_one_sample_moves_a_price_and_its_variance_as_the_filter_says(scale: float, error: float) -> None:
+    letters = PARTS.index("letters")
+    scales = [1.0] * len(PARTS)
+    scales[letters] = scale
+    before = Correction(tuple(scales))
+    estimate = estimate_tokens(TextSize(letters=4000), before, RULES)
+    after = corrected(before, TextSize(letters=4000), estimate * (1 + error), RULES)
+    variance, noise, share = before.variances[letters], RULES.noise**2, 1 / scale
+    spread = variance * share**2 + noise
+    belief = min(1, 2 * sqrt(spread) / abs(error)) if error else 1
+    assert after.scales[letters] == pytest.approx(scale + belief * variance * share * error / spread)
+    growth = min(1, share) * noise * (log(2) / RULES.half_life_samples) ** 2
+    left = variance - belief * (variance * share) ** 2 / spread
+    assert after.variances[letters] - left == pytest.approx(growth, rel=1e-6)
+    others = [part for part in range(len(PARTS)) if part != letters]
+    assert all(after.scales[part] == 1.0 for part in others)
+    assert all(after.variances[part] == before.variances[part] for part in others)
+
+
+@pytest.mark.parametrize(
+    ("size", "teaches"),
+    [
+        (TextSize(digits=0.99), False),
+        (TextSize(digits=1.0), True),
+        (TextSize(digits=1.5), True),
+        (TextSize(digits=inf), False),
+    ],
+)
+def test_a_text_teaches_from_one_token_on(size: TextSize, teaches: bool) -> None:
+    assert (corrected(UNCORRECTED, size, 3, RULES) != UNCORRECTED) is teaches
 
 
 def test_noisier_rules_learn_more_slowly() -> None:

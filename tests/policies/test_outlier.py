@@ -44,6 +44,7 @@ def test_windows_with_too_few_samples_are_waited_for_and_the_fourth_of_them_coun
     assert after(two_slow, None, None, None, SLOW).weight == 0.5
     assert after(two_slow, None, None, None, None, SLOW).weight == 1.0
     assert after(Standing(0.4), None, None, None).weight == 0.4
+    assert after(Standing(0.4), None, None, 1.0, None, None, None).weight == 0.5, "in a row"
     assert after(Standing(0.4), None, None, None, None, None).weight == pytest.approx(0.4 * 1.25**2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,24 @@ def test_one_short_delay_ends_it_at_once(seen: list[tuple[int, float]]) -> None:
     now = times[-1][0] if times else 0.0
     calm = observed(after(times), RULES.standing_share, now, INTERVAL, RULES)
     assert not is_standing(calm, now, INTERVAL)
+
+
+def test_what_is_known_is_when_a_run_began_and_when_a_delay_was_last_seen() -> None:
+    long, allowed = 0.31, 0.3
+    run = observed(NO_DELAYS, long, 1.0, INTERVAL, RULES)
+    assert run == Delays(1.0, 1.0)
+    assert observed(run, long, 1.5, INTERVAL, RULES) == Delays(1.0, 1.5)
+    assert observed(run, long, 1.6, INTERVAL, RULES) == Delays(1.6, 1.6), "after a silence"
+    assert observed(run, allowed, 1.5, INTERVAL, RULES) == Delays(inf, 1.5)
+
+
+def test_where_no_burst_is_absorbed_one_long_delay_is_a_queue_until_it_is_old() -> None:
+    one = after([(1.0, 0.31)])
+    assert not is_standing(one, 1.0, INTERVAL)
+    assert is_standing(one, 1.0, INTERVAL, absorbs_bursts=False)
+    assert is_standing(one, 1.0 + INTERVAL, INTERVAL, absorbs_bursts=False)
+    assert not is_standing(one, 1.1 + INTERVAL, INTERVAL, absorbs_bursts=False)
+    assert not is_standing(after([(1.0, 0.3)]), 1.0, INTERVAL, absorbs_bursts=False)
 
 
 @given(SEEN, st.integers(1, 8))

@@ -51,6 +51,12 @@ def test_the_order_holds_the_pools_that_take_the_prompt_each_once_and_of_named_o
         assert list(order) == sorted(order, key=named.index)
 
 
+@pytest.mark.parametrize(("tokens", "taken"), [(99.4, False), (100, True), (200, True), (200.6, False)])
+def test_a_pool_takes_prompts_from_its_least_to_its_most_both_included(tokens: float, taken: bool) -> None:
+    pool = PoolFacts(PoolName("a"), PoolRole.HIGH_BATCH, 100.0, 200.0)
+    assert preference([pool], (), tokens, False) == (("a",) if taken else ())
+
+
 @given(POOLS, st.booleans())
 def test_real_time_prefers_low_latency_and_throughput_prefers_high_batch(
     pools: list[PoolFacts], realtime: bool
@@ -97,6 +103,17 @@ def test_a_pool_without_backends_is_left_for_one_that_has_some(
     rules = PoolChoiceRules(spill_ratio=ratio)
     chosen = choose_pool(seconds, saturations, left, realtime, 0, 0.0, rules)
     assert seconds[chosen] < inf or min(seconds) == inf
+
+
+def test_where_no_gain_is_enough_a_pool_without_backends_is_left_all_the_same() -> None:
+    never = PoolChoiceRules(spill_ratio=0.0)
+    assert choose_pool([1.0, 0.1], [0.0, 0.0], inf, False, 0, 0.0, never) == 0
+    assert choose_pool([inf, 0.1], [0.0, 0.0], inf, False, 0, 0.0, never) == 1
+
+
+def test_nobody_goes_home_to_a_pool_without_backends() -> None:
+    assert choose_pool([inf, 0.4], [0.0, 0.9], inf, False, 1, 0.0, RULES) == 1
+    assert choose_pool([0.5, 0.4], [0.0, 0.9], inf, False, 1, 0.0, RULES) == 0
 
 
 @given(LOADS, LEFT, st.booleans(), st.integers(0, 3))

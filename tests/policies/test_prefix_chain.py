@@ -87,6 +87,14 @@ def test_boundaries_stand_where_the_rule_says(pieces: list[str]) -> None:
     assert prefix.chars == sum(map(len, pieces))
 
 
+@pytest.mark.parametrize("first", [100, 101, 2000, 2001, 2002, 2003, 2004])
+@pytest.mark.parametrize("second", [99, 100, 256, 399, 400, 401, 402])
+def test_boundaries_stand_where_the_rule_says_also_just_at_its_bounds(first: int, second: int) -> None:
+    for sizes in ([first, second, 300], [first, 100, 100, second, 100]):
+        pieces = ["x" * size for size in sizes]
+        assert prefix_of(pieces, 0).depths == rule(pieces)
+
+
 @given(PROMPTS, PROMPTS)
 def test_what_follows_changes_no_earlier_boundary(pieces: list[str], more: list[str]) -> None:
     before, after = prefix_of(pieces, 7), prefix_of(pieces + more, 7)
@@ -206,6 +214,13 @@ def test_a_text_cannot_pretend_to_be_two_messages(mark: str) -> None:
     assert recognised(one, two) == 640
 
 
+def test_a_text_with_a_mark_at_the_place_of_an_end_has_no_hash_of_two_messages() -> None:
+    head, question, answer = words(2000), "x" * 100, "y" * 349
+    one, two = prefix_of([head, f"{question}\x1e{answer}"], 0), prefix_of([head, question, answer], 0)
+    assert (one.depths[-1], two.depths[-1]) == (2450, 2449)
+    assert recognised(one, two) == 2000
+
+
 def test_a_beginning_in_english_has_one_name_whatever_language_follows() -> None:
     head = words(1000)
     english, chinese = prefix_of([head, words(500)], 3), prefix_of([head, "请查询余额" * 100], 3)
@@ -252,6 +267,14 @@ def test_what_is_too_deep_to_be_looked_at_counts_like_what_is_before_it() -> Non
     long = prefix_of(["水" * 100_000], 1)
     assert long.chars == 100_000 and abs(long.size - 300_000) <= 3
     assert prefix_of(["a" * 100_000], 1).size == 100_000
+
+
+@pytest.mark.parametrize("turns", [[100] * 700, [65_536, 64, 9000], [1, 65_535, 100], [65_537]])
+def test_of_a_long_conversation_in_chinese_the_size_is_three_times_the_length_wherever_its_turns_end(
+    turns: list[int],
+) -> None:
+    long = prefix_of(["水" * turn for turn in turns], 1)
+    assert (long.chars, long.size) == (sum(turns), 3 * sum(turns))
 
 
 def test_the_names_in_a_seed_count_in_their_order() -> None:

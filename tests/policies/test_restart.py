@@ -89,6 +89,12 @@ def test_reports_of_one_life_put_together_show_no_restart(
     assert has_restarted(known, again) == any(life.values())
 
 
+def test_a_start_time_that_only_one_of_two_reports_tells_would_show_nothing() -> None:
+    told = EngineReport(started_at=START)
+    assert would_tell(told, told)
+    assert not would_tell(told, NOTHING_TOLD) and not would_tell(NOTHING_TOLD, told)
+
+
 @given(REPORTS)
 def test_a_report_tells_of_a_life_by_start_time_or_counters_alone(report: EngineReport) -> None:
     told = [getattr(report, name) for name in (*COUNTERS, "started_at")]

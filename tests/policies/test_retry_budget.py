@@ -94,6 +94,11 @@ def test_requests_count_as_if_they_had_come_evenly() -> None:
     assert soon is not None and soon.requests == pytest.approx(1000 * (1 - exp(-0.05)) / 0.05)
 
 
+def test_what_came_before_fades_with_the_time_to_live() -> None:
+    budget = after_retry(RetryBudget(1000.0, 20.0, 2.0, 1.0), 0, 1000, 0, False, 11.0, RULES)
+    assert budget == pytest.approx((1000 * exp(-1), 20 * exp(-1) + 1, 2 * exp(-1), 11.0))
+
+
 @pytest.mark.parametrize(
     ("rules", "granted"),
     [

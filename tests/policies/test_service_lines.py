@@ -40,6 +40,11 @@ def test_hours_at_one_level_do_not_make_the_slope_forgotten() -> None:
     assert line.slope == pytest.approx(0.00525, rel=0.02)
 
 
+def test_a_level_is_the_mean_of_its_intervals() -> None:
+    line = learnt(learnt(learnt(UNKNOWN, 8.0, 0.1), 9.0, 0.2), 8.5, 0.6)
+    assert [level for level in line.levels if level.weight] == [pytest.approx((8.5, 0.3, 3.0))]
+
+
 def test_a_slower_engine_scales_the_whole_line() -> None:
     line = line_of(0.11, 0.00525, [4, 8, 12, 16])
     for _ in range(30):

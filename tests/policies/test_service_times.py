@@ -53,6 +53,7 @@ def test_more_deviations_predict_no_less_and_nothing_is_predicted_below_zero(
 def test_half_of_the_weight_is_in_so_many_samples() -> None:
     rules = ServiceTimeRules(half_life_samples=10)
     assert learnt([0.0] * 1000 + [1.0] * 10, rules).mean == pytest.approx(0.5, abs=0.001)
+    assert learnt([0.0] * 1000 + [1.0] * 5, rules).mean == pytest.approx(1 - 0.5**0.5, abs=0.001)
     assert learnt([0.0] * 1000 + [1.0] * 10).mean == pytest.approx(1 - 2 ** (-10 / 32), abs=0.001)
 
 

@@ -15,6 +15,7 @@ from policies.text_classifier import (
     MAX_TYPES,
     MAX_WEIGHTS,
     TAIL_CHARACTERS,
+    WORD_CHARACTERS,
     TextClassifier,
     feature_of,
     features,
@@ -133,6 +134,19 @@ def test_of_a_long_text_only_the_beginning_and_the_end_are_read() -> None:
     assert len(features("".join(map(chr, range(0x4E00, 0x9000))))) < 1000
 
 
+@pytest.mark.parametrize("characters", [300, 500, 600, HEAD_CHARACTERS + TAIL_CHARACTERS])
+def test_a_text_that_is_no_longer_than_that_is_read_as_it_is(characters: int) -> None:
+    words = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}xy" for number in range(characters // 5)]
+    text = " ".join(words).ljust(characters)
+    assert len(text) == characters
+    assert features(text) == set(words)
+
+
+def test_a_word_is_the_same_in_any_case_and_beside_any_script() -> None:
+    assert features("CARD") == features("card") == {"card"}
+    assert {"card", feature_of("卡")} < features("Card 卡")
+
+
 def test_digits_are_never_learned() -> None:
     assert not any(char.isdigit() for feature in CLASSIFIER.weights for char in spelled(feature))
     assert features("card 4929 1234, 卡号4929") == features("card, 卡号.")
@@ -150,6 +164,29 @@ def test_a_type_with_few_lines_does_not_get_what_is_rare() -> None:
 def test_every_line_is_held_out_once_and_each_fold_has_all_types() -> None:
     assert Counter(one.labelled for one in TRAINING.held_out) == Counter(name for name, _ in LINES)
     assert MIN_LINES >= 2 * FOLDS
+
+
+def test_a_line_that_is_held_out_is_told_by_what_the_other_folds_teach() -> None:
+    names = sorted({name for name, _ in LINES})
+    lines = sorted([(names[1], "zz qq"), *(line for line in LINES if line[0] != names[0])])
+    folds = [sorted(text for of, text in lines if of == name).index(text) % FOLDS for name, text in lines]
+    training = train(lines)
+    for held in range(FOLDS):
+        others = train([line for line, fold in zip(lines, folds, strict=True) if fold != held]).classifier
+        as_confident = TextClassifier(others.types, training.classifier.scale, others.weights)
+        for (name, text), fold, one in zip(lines, folds, training.held_out, strict=True):
+            if fold == held:
+                said = as_confident.classify(text)
+                assert one == HeldOut(name, *(("", 0.0) if said is None else said))
+    assert HeldOut(names[1], "", 0.0) in training.held_out, "nothing else teaches these words"
+
+
+def test_what_is_longer_than_a_word_is_not_learned() -> None:
+    longest, longer = "w" * WORD_CHARACTERS, "v" * (WORD_CHARACTERS + 1)
+    weights = train(
+        [*LINES, *((LINES[0][0], f"{longest} {longer} {n * 'm'}") for n in range(10))]
+    ).classifier.weights
+    assert longest in weights and longer not in weights
 
 
 def test_too_little_to_learn_from_is_said() -> None:
