@@ -54,6 +54,11 @@ class Demo:
         assert found is not None
         return int(found[1])
 
+    def stop_reading(self) -> None:
+        """As `head` does when it has seen enough."""
+        way = self.process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
+        way.close()
+
     async def end(self) -> tuple[int, str]:
         """Its exit status and what it wrote to standard error."""
         async with asyncio.timeout(BOUND_SECONDS):
@@ -198,6 +203,39 @@ async def test_where_no_redis_is_installed_the_demo_says_what_to_do(tmp_path: Pa
     with pytest.raises(NoRedis, match="--redis-url"):
         async with redis_child(str(tmp_path), None):
             raise AssertionError("nothing was started")
+
+
+async def test_a_redis_on_the_path_is_used_and_one_that_does_not_start_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "redis-server"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    found = find_server(str(tmp_path))
+    assert found == str(broken)
+    with pytest.raises(NoRedis, match="did not start"):
+        async with redis_child(str(tmp_path), found):
+            raise AssertionError("nothing was started")
+
+
+async def test_an_engine_that_cannot_listen_takes_the_whole_fleet_with_it() -> None:
+    fleet = Fleet(seed=1)
+    in_the_way = Path(fleet.directory) / "high-batch-3"
+    in_the_way.mkdir()
+    with pytest.raises(OSError, match="high-batch-3"):
+        async with fleet:
+            raise AssertionError("an engine is missing")
+    assert [member.name for member in fleet.members] == ["high-batch-1", "high-batch-2"]
+    assert not any(member.server.accepting for member in fleet.members)
+    assert not os.path.exists(fleet.directory)
+
+
+async def test_a_reader_that_has_read_enough_ends_the_demo_without_a_word() -> None:
+    async with running("--port", "0") as demo:
+        await demo.port()
+        demo.stop_reading()
+        async with asyncio.timeout(BOUND_SECONDS):
+            status = await demo.process.wait()
+        _, error = await demo.end()
+    assert (status, error) == (0, "")
 
 
 async def test_a_redis_url_that_is_none_is_refused_in_one_line() -> None:
