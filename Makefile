@@ -100,11 +100,12 @@ fuzz: $(VENV)/develop.stamp
 	$(BIN)/python -m tests.fuzz --seconds 120
 
 coverage: $(VENV)/develop.stamp
+	@# Counted, Python takes several times as long: a test that is near its 60 seconds then is no hang.
 	rm -rf $(COVERED) && mkdir -p $(COVERED)
 	$(BIN)/python -m coverage run --data-file=$(COVERED)/core -m pytest -q --hypothesis-profile=repeatable tests/policies tests/routing
 	$(BIN)/python -m coverage combine -q --data-file=$(COVERED)/core
 	$(BIN)/python -m coverage report --data-file=$(COVERED)/core --include="policies/*,routing/*" --fail-under=100
-	$(BIN)/python -m coverage run --data-file=$(COVERED)/suite -m pytest -q -n auto --dist loadfile -m "not engine"
+	$(BIN)/python -m coverage run --data-file=$(COVERED)/suite -m pytest -q -n auto --dist loadfile -m "not engine" --timeout 300
 	$(BIN)/python -m coverage combine -q --data-file=$(COVERED)/suite
 	$(BIN)/python -m coverage json -q --data-file=$(COVERED)/suite --include="gateway/*" -o $(COVERED)/gateway.json
 	$(BIN)/python -m tests.coverage_bars $(COVERED)/gateway.json
