@@ -75,13 +75,12 @@ async def test_a_client_that_leaves_ends_its_request_at_the_engine(script: Scrip
 
 
 async def test_a_client_that_leaves_in_its_body_leaves_nothing_behind() -> None:
-    async with Backend() as backend, under_another_server(backend) as gateway:
-        async with posted(gateway, None) as call:
-            call.feed(b"{")
-            await until(lambda: gateway.requests_in_flight == 1)
-            call.disconnect()
-            await call.result()
-            assert call.sent == []
+    async with Backend() as backend, under_another_server(backend) as gateway, posted(gateway, None) as call:
+        call.feed(b"{")
+        await until(lambda: gateway.requests_in_flight == 1)
+        call.disconnect()
+        await call.result()
+        assert call.sent == []
 
 
 async def test_what_runs_at_the_end_is_told_so() -> None:
