@@ -19,11 +19,14 @@ import pytest
 import redis
 from rich.console import Console
 
+from gateway.demo import gateway_child
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
 from gateway.demo.fleet import Fleet
+from gateway.demo.gateway_child import GatewayChild, GatewayEnded, any_free_port
 from gateway.demo.load import Load
 from gateway.demo.phases import course
 from gateway.demo.redis_child import NoRedis, end_left_behind, find_server, redis_child
+from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
 from gateway.demo.stage import way_to
 from gateway.demo.view import ROWS, View, introduction, summary
@@ -226,6 +229,19 @@ async def test_an_engine_that_cannot_listen_takes_the_whole_fleet_with_it() -> N
     assert [member.name for member in fleet.members] == ["high-batch-1", "high-batch-2"]
     assert not any(member.server.accepting for member in fleet.members)
     assert not in_the_way.parent.exists()
+
+
+async def test_a_gateway_that_hangs_is_given_up_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_child, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(gateway_child, "END_SECONDS", 0.05)
+    pages = GatewayPages(way_to(any_free_port()))
+    async with Fleet(seed=1) as fleet:
+        async with GatewayChild(any_free_port(), fleet) as child:
+            process = child._process
+            process.send_signal(signal.SIGSTOP)
+            with pytest.raises(GatewayEnded, match="not ready within 0 s"):
+                await child.ready(pages)
+        assert process.returncode == -signal.SIGKILL
 
 
 async def test_a_reader_that_has_read_enough_ends_the_demo_without_a_word() -> None:
