@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,7 @@ EVENT = b'{"choices":[{"delta":{"content":"x"}}]}'
 
 @asynccontextmanager
 async def under_another_server(backend: Backend) -> AsyncIterator[Gateway]:
+    before = asyncio.all_tasks()
     gateway = Gateway(one_pool([backend], log=LogSettings(requests=False)), lambda _: None)
     try:
         yield gateway
@@ -26,6 +28,7 @@ async def under_another_server(backend: Backend) -> AsyncIterator[Gateway]:
         assert [one.in_flight for one in gateway.router.fleet] == [0]
     finally:
         await gateway.close()
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 def posted(gateway: Gateway, body: bytes | None) -> Call:
