@@ -20,7 +20,9 @@ import redis
 from rich.console import Console
 
 from gateway.demo import gateway_child
+from gateway.demo import load as demo_load
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
+from gateway.demo.figures import Ending
 from gateway.demo.fleet import Fleet
 from gateway.demo.gateway_child import GatewayChild, GatewayEnded, any_free_port
 from gateway.demo.load import Load
@@ -29,7 +31,9 @@ from gateway.demo.redis_child import NoRedis, end_left_behind, find_server, redi
 from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
 from gateway.demo.stage import way_to
-from gateway.demo.view import ROWS, View, introduction, summary
+from gateway.demo.view import ROWS, View, introduction, refusals, summary
+from tests.backend import Backend, Gate, Script, sse_script
+from tests.emulator.running import until
 
 BOUND_SECONDS = 30
 LIGHT = ("--load", "0.02")
@@ -279,6 +283,65 @@ async def test_a_load_of_nothing_is_refused() -> None:
         status, error = await demo.end()
     assert status == 2
     assert "--load" in error
+
+
+@asynccontextmanager
+async def load_on(backend: Backend) -> AsyncIterator[Load]:
+    pool = way_to(backend.port)
+    load = Load(pool, 1000.0, course(None), 1)
+    arriving = asyncio.create_task(load.arrive())
+    try:
+        yield load
+    finally:
+        arriving.cancel()
+        await load.end(0)
+        pool.close()
+
+
+def ended(load: Load, ending: Ending) -> int:
+    return sum(row.whole.endings[ending] for row in load.rows)
+
+
+REFUSED = Script(
+    status=503, headers=[(b"x-headrace-reason", b"overloaded"), (b"retry-after", b"2")], chunks=[]
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        (sse_script(b"{}", b"[DONE]"), Ending.ANSWERED),
+        (sse_script(b"{}"), Ending.FAILED),
+        (REFUSED, Ending.REFUSED),
+        (None, Ending.FAILED),
+    ],
+    ids=["whole", "without its end", "refused", "nobody there"],
+)
+async def test_what_becomes_of_a_request_is_what_its_client_saw(
+    script: Script | None, ending: Ending
+) -> None:
+    async with Backend(lambda _: script or Script()) as backend:
+        if script is None:
+            await backend.stop()
+        async with load_on(backend) as load:
+            await until(lambda: ended(load, ending) >= 3)
+            assert [ended(load, other) for other in Ending if other is not ending] == [0, 0]
+            if script is REFUSED:
+                assert any(refusals(row.whole).startswith("overloaded ") for row in load.rows)
+                assert any(refusals(row.whole).endswith("; Retry-After 2 s") for row in load.rows)
+
+
+async def test_a_machine_that_cannot_make_the_load_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_load, "MAX_IN_FLIGHT", 1)
+    async with (
+        Backend(lambda _: Script(before_head=Gate())) as backend,
+        load_on(backend) as load,
+        Fleet(seed=1) as fleet,
+    ):
+        await until(lambda: load.left_out >= 2)
+        said = summary(View(fleet, load, course(None)))
+    assert said[-1].startswith("this machine was too busy: ")
+    assert said[-1].endswith(f", {load.left_out} requests were left out; a smaller --load helps")
 
 
 async def test_everything_fits_a_terminal_of_80_columns_and_24_rows() -> None:
