@@ -27,7 +27,6 @@ _BY_KIND: tuple[tuple[type[Exception], StoreFault], ...] = (
     (exceptions.ReadOnlyError, StoreFault.READ_ONLY),
     (exceptions.OutOfMemoryError, StoreFault.FULL),
     (exceptions.ClusterDownError, StoreFault.CONNECTION),
-    (exceptions.MasterDownError, StoreFault.CONNECTION),
     (exceptions.TimeoutError, StoreFault.TIMEOUT),
     (TimeoutError, StoreFault.TIMEOUT),
 )

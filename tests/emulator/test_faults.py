@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.emulator.faults import Faults, parse_option
 from gateway.emulator.server import EmulatedServer
 from gateway.emulator.settings import EngineSettings
 from tests import client
@@ -235,3 +236,38 @@ async def test_delete_clears_all_faults() -> None:
         assert orjson.loads(cleared.body) == healthy == server.faults.state()
         assert (await client.send(server.port, client.request("PUT", FAULTS))).status == 405
         assert (await chat(server, stream=True)).complete
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ("silent", ("silent", True)),
+        ("silent=true", ("silent", True)),
+        ("silent=false", ("silent", None)),
+        ("cut=null", ("cut", None)),
+        ("cut=3", ("cut", 3)),
+        ("slow=1.5", ("slow", 1.5)),
+        ("slow=much", ("slow", "much")),
+    ],
+)
+def test_an_option_names_a_fault_and_its_value_as_json_would(option: str, fault: tuple[str, object]) -> None:
+    assert parse_option(option) == fault
+
+
+def test_null_makes_each_fault_well_again() -> None:
+    faults = Faults()
+    healthy = faults.state()
+    wrong: dict[str, object] = {
+        "slow": 2,
+        "share": 0.5,
+        "reset": True,
+        "cut": 1,
+        "stall": 2,
+        "error_event": 0,
+    }
+    wrong |= {"silent": True, "error": True, "unhealthy": True}
+    wrong |= {"gpu_temperature_celsius": 90, "gpu_memory_used_mib": 1}
+    faults.update(wrong)
+    assert all(faults.state()[name] != value for name, value in healthy.items())
+    faults.update(dict.fromkeys(wrong))
+    assert faults.state() == healthy

@@ -136,7 +136,9 @@ async def test_b173_no_feature_makes_a_client_or_a_tls_context_for_each_call(
                 await connection.send(post_request(body, headers=headers))
                 assert (await connection.read_answer()).status == 200
             counts.append((len(os.listdir("/proc/self/fd")), _tls_contexts()))
-        assert counts[1] == counts[0]
+        (files, contexts), (files_later, contexts_later) = counts
+        assert files_later <= files  # fewer, where a connection of the probes has closed meanwhile
+        assert contexts_later == contexts
 
 
 def _tls_contexts() -> int:

@@ -19,14 +19,21 @@ import pytest
 import redis
 from rich.console import Console
 
+from gateway.demo import gateway_child
+from gateway.demo import load as demo_load
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
+from gateway.demo.figures import Ending
 from gateway.demo.fleet import Fleet
+from gateway.demo.gateway_child import GatewayChild, GatewayEnded, any_free_port
 from gateway.demo.load import Load
 from gateway.demo.phases import course
 from gateway.demo.redis_child import NoRedis, end_left_behind, find_server, redis_child
+from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
 from gateway.demo.stage import way_to
-from gateway.demo.view import ROWS, View, introduction, summary
+from gateway.demo.view import ROWS, View, introduction, refusals, summary
+from tests.backend import Backend, Gate, Script, sse_script
+from tests.emulator.running import until
 
 BOUND_SECONDS = 30
 LIGHT = ("--load", "0.02")
@@ -53,6 +60,11 @@ class Demo:
         found = re.search(r"127\.0\.0\.1:(\d+)/v1/", await self.until("curl"))
         assert found is not None
         return int(found[1])
+
+    def stop_reading(self) -> None:
+        """As `head` does when it has seen enough."""
+        way = self.process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
+        way.close()
 
     async def end(self) -> tuple[int, str]:
         """Its exit status and what it wrote to standard error."""
@@ -200,6 +212,52 @@ async def test_where_no_redis_is_installed_the_demo_says_what_to_do(tmp_path: Pa
             raise AssertionError("nothing was started")
 
 
+async def test_a_redis_on_the_path_is_used_and_one_that_does_not_start_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "redis-server"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    found = find_server(str(tmp_path))
+    assert found == str(broken)
+    with pytest.raises(NoRedis, match="did not start"):
+        async with redis_child(str(tmp_path), found):
+            raise AssertionError("nothing was started")
+
+
+async def test_an_engine_that_cannot_listen_takes_the_whole_fleet_with_it() -> None:
+    fleet = Fleet(seed=1)
+    in_the_way = Path(fleet.directory) / "high-batch-3"
+    in_the_way.mkdir()
+    with pytest.raises(OSError, match="high-batch-3"):
+        async with fleet:
+            raise AssertionError("an engine is missing")
+    assert [member.name for member in fleet.members] == ["high-batch-1", "high-batch-2"]
+    assert not any(member.server.accepting for member in fleet.members)
+    assert not in_the_way.parent.exists()
+
+
+async def test_a_gateway_that_hangs_is_given_up_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_child, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(gateway_child, "END_SECONDS", 0.05)
+    pages = GatewayPages(way_to(any_free_port()))
+    async with Fleet(seed=1) as fleet:
+        async with GatewayChild(any_free_port(), fleet) as child:
+            process = child._process
+            process.send_signal(signal.SIGSTOP)
+            with pytest.raises(GatewayEnded, match="not ready within 0 s"):
+                await child.ready(pages)
+        assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_reader_that_has_read_enough_ends_the_demo_without_a_word() -> None:
+    async with running("--port", "0") as demo:
+        await demo.port()
+        demo.stop_reading()
+        async with asyncio.timeout(BOUND_SECONDS):
+            status = await demo.process.wait()
+        _, error = await demo.end()
+    assert (status, error) == (0, "")
+
+
 async def test_a_redis_url_that_is_none_is_refused_in_one_line() -> None:
     async with running("--sessions", "redis", "--redis-url", "http://x") as demo:
         status, error = await demo.end()
@@ -225,6 +283,65 @@ async def test_a_load_of_nothing_is_refused() -> None:
         status, error = await demo.end()
     assert status == 2
     assert "--load" in error
+
+
+@asynccontextmanager
+async def load_on(backend: Backend) -> AsyncIterator[Load]:
+    pool = way_to(backend.port)
+    load = Load(pool, 1000.0, course(None), 1)
+    arriving = asyncio.create_task(load.arrive())
+    try:
+        yield load
+    finally:
+        arriving.cancel()
+        await load.end(0)
+        pool.close()
+
+
+def ended(load: Load, ending: Ending) -> int:
+    return sum(row.whole.endings[ending] for row in load.rows)
+
+
+REFUSED = Script(
+    status=503, headers=[(b"x-headrace-reason", b"overloaded"), (b"retry-after", b"2")], chunks=[]
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        (sse_script(b"{}", b"[DONE]"), Ending.ANSWERED),
+        (sse_script(b"{}"), Ending.FAILED),
+        (REFUSED, Ending.REFUSED),
+        (None, Ending.FAILED),
+    ],
+    ids=["whole", "without its end", "refused", "nobody there"],
+)
+async def test_what_becomes_of_a_request_is_what_its_client_saw(
+    script: Script | None, ending: Ending
+) -> None:
+    async with Backend(lambda _: script or Script()) as backend:
+        if script is None:
+            await backend.stop()
+        async with load_on(backend) as load:
+            await until(lambda: ended(load, ending) >= 3)
+            assert [ended(load, other) for other in Ending if other is not ending] == [0, 0]
+            if script is REFUSED:
+                assert any(refusals(row.whole).startswith("overloaded ") for row in load.rows)
+                assert any(refusals(row.whole).endswith("; Retry-After 2 s") for row in load.rows)
+
+
+async def test_a_machine_that_cannot_make_the_load_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_load, "MAX_IN_FLIGHT", 1)
+    async with (
+        Backend(lambda _: Script(before_head=Gate())) as backend,
+        load_on(backend) as load,
+        Fleet(seed=1) as fleet,
+    ):
+        await until(lambda: load.left_out >= 2)
+        said = summary(View(fleet, load, course(None)))
+    assert said[-1].startswith("this machine was too busy: ")
+    assert said[-1].endswith(f", {load.left_out} requests were left out; a smaller --load helps")
 
 
 async def test_everything_fits_a_terminal_of_80_columns_and_24_rows() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -52,6 +55,49 @@ def test_a_refusal_is_told_with_its_status(tmp_path: Path, capsys: pytest.Captur
     found = said(tmp_path, capsys, "Hello", "--header", "Authorization: Bearer wrong")
     assert (found["decision"], found["status"], found["reason"]) == ("refused", 401, "unauthorized")
     assert said(tmp_path, capsys, "Hello", "--path", "/sleep")["reason"] == "unknown_path"
+
+
+def test_a_prompt_that_fits_no_pool_is_a_refusal_with_its_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = '{name: small, prompt_tokens: {max: 5}, backends: [{url: "http://127.0.0.1:1"}]}'
+    (tmp_path / "c.yaml").write_text(f"pools: [{pool}]\naliases: {{short: engine-model}}\n")
+    (tmp_path / "r.json").write_text(json.dumps({"model": "short", "prompt": "many words " * 100}))
+    config = str(tmp_path / "c.yaml")
+    assert main(["explain", str(tmp_path / "r.json"), "--config", config, "--path", "/v1/completions"]) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    assert (found["decision"], found["reason"]) == ("refused", "no_pool")
+    assert found["model"] == "engine-model"
+
+
+def test_the_body_may_come_from_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"model":"short"}')))
+    assert main(["explain", "-", "--config", str(tmp_path / "c.yaml")]) == 0
+    assert orjson.loads(capsys.readouterr().out)["model"] == "engine-model"
+
+
+def test_a_body_that_the_gateway_would_refuse_is_a_refusal_and_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    (tmp_path / "r.json").write_text("{")
+    assert main(["explain", str(tmp_path / "r.json"), "--config", str(tmp_path / "c.yaml")]) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    assert (found["decision"], found["status"], found["reason"]) == ("refused", 400, "bad_request")
+
+
+@pytest.mark.parametrize("header", ["no colon", ": no name"])
+def test_a_header_that_is_none_is_said_with_exit_code_2(
+    header: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    (tmp_path / "r.json").write_text("{}")
+    asked = ["explain", str(tmp_path / "r.json"), "--config", str(tmp_path / "c.yaml"), "--header", header]
+    assert main(asked) == 2
+    assert capsys.readouterr().err == f"{header!r} is not a header; write it as NAME: VALUE\n"
 
 
 def test_what_cannot_be_read_is_said_with_exit_code_2(
