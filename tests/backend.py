@@ -195,7 +195,7 @@ class _Connection(asyncio.Protocol):
 
     def reset(self) -> None:
         kernel_socket = self._transport.get_extra_info("socket")
-        if kernel_socket.family != socket.AF_UNIX:
+        if kernel_socket is not None and kernel_socket.family != socket.AF_UNIX:
             kernel_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._leaving = True
         self._transport.abort()

@@ -19,7 +19,7 @@ import pytest
 import redis
 from rich.console import Console
 
-from gateway.demo import gateway_child
+from gateway.demo import gateway_child, run
 from gateway.demo import load as demo_load
 from gateway.demo.business import BANK_A_KEY, BANK_B_KEY, TYPES
 from gateway.demo.figures import Ending
@@ -30,7 +30,7 @@ from gateway.demo.phases import course
 from gateway.demo.redis_child import NoRedis, end_left_behind, find_server, redis_child
 from gateway.demo.scrape import GatewayPages
 from gateway.demo.screen import Screen
-from gateway.demo.stage import way_to
+from gateway.demo.stage import Stage, way_to
 from gateway.demo.view import ROWS, View, introduction, refusals, summary
 from tests.backend import Backend, Gate, Script, sse_script
 from tests.emulator.running import until
@@ -276,6 +276,26 @@ async def test_a_redis_that_outlived_its_demo_is_ended() -> None:
                 await asyncio.to_thread(client.ping)
             client.close()
     end_left_behind("/nowhere")
+
+
+@pytest.mark.parametrize("error", [NoRedis("there is none"), GatewayEnded("it ended"), OSError("no room")])
+def test_what_ends_a_demo_is_one_line_and_status_1(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def play(stage: Stage) -> None:
+        raise error
+
+    monkeypatch.setattr(Stage, "play", play)
+    assert run(port=0) == 1
+    assert capsys.readouterr() == ("", f"headrace demo: {error}\n")
+
+
+def test_ctrl_c_before_there_is_anything_to_end_is_an_orderly_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(stage: Stage) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stage, "play", interrupted)
+    assert run(port=0) == 0
 
 
 async def test_a_load_of_nothing_is_refused() -> None:
