@@ -2,8 +2,8 @@
 
 Notices: `[DONE]`, token usage, an error event (an engine that dies says so under status 200), a finish reason. Keeps back: the event
 that carries usage and no choices, where the gateway asked for it and the client did not. vLLM puts `system_fingerprint` into the last
-event of a stream, whichever that is; so there the event with a finish reason waits for the one after it, and gets the field of an event
-that is kept back.
+event of a stream, whichever that is, and of several choices into the last of each; so there the event with a finish reason waits for the one
+after it, and gets the field of an event that is kept back, or where others follow first what the stream before had.
 
 Bytes pass as they are, a whole event at a time: the incomplete end of what came is held until the rest is there, so that a first event
 that is an error, or a usage event, can be kept back wherever TCP cut it. No more than `HELD_LIMIT_BYTES` are held: neither is
@@ -41,7 +41,6 @@ class EventReader:
 
     __slots__ = (
         "_counted",
-        "_fingerprint",
         "_finish",
         "_holds",
         "_keep_usage_back",
@@ -52,17 +51,20 @@ class EventReader:
         "_tail",
         "done",
         "error",
+        "fingerprint",
         "usage",
     )
 
-    def __init__(self, keep_usage_back: bool) -> None:
+    def __init__(self, keep_usage_back: bool, fingerprint: str = "") -> None:
+        """`fingerprint`: the `system_fingerprint` with which this engine's last stream ended, as far as is known."""
         self._keep_usage_back = keep_usage_back
         self._pending = b""
         """The incomplete event at the end of what came; the client does not have it yet."""
         self._pending_has_data = False
         self._finish = b""
         """The event with a finish reason, until the next one shows whether it was the last that the client gets."""
-        self._fingerprint = ""
+        self.fingerprint = fingerprint
+        """What the event kept back says; until it comes, what was known before."""
         self._holds = False
         """Something of what came is kept, or its end awaited."""
         self._skipping = False
@@ -163,8 +165,7 @@ class EventReader:
         """Notice one event and add to `passed` what the client gets now."""
         is_kept_back = self._notice(event)
         if self._finish:
-            finish = self.take_finish()
-            passed.append(_with_fingerprint(finish, self._fingerprint) if is_kept_back else finish)
+            passed.append(_with_fingerprint(self.take_finish(), self.fingerprint))
         if is_kept_back:
             passed.append(_lead_of(event))
         elif self._keep_usage_back and _FINISH in event:
@@ -198,7 +199,7 @@ class EventReader:
             return False
         self._counted = True
         fingerprint = fields.get("system_fingerprint")
-        self._fingerprint = fingerprint if isinstance(fingerprint, str) else ""
+        self.fingerprint = fingerprint if isinstance(fingerprint, str) else ""
         return self._keep_usage_back
 
 

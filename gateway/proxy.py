@@ -126,6 +126,7 @@ class Proxy:
                     request.client = request.head.client(scope["headers"], snapshot.tagging)
                 request.take(body, snapshot.aliases)
                 record.model = request.view.model
+                record.request_id = request.named_id() or record.request_id
                 departure.watch(receive)
                 relay = Relay(
                     send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced

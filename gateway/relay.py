@@ -118,7 +118,8 @@ class Relay:
 
     async def _stream(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         record = self._record
-        reader = EventReader(self._keep_usage_back)
+        backend = lease.backend
+        reader = EventReader(self._keep_usage_back, backend.fingerprint)
         self.is_stream = record.streamed = True
         history = self.history
         if history is not None:
@@ -170,6 +171,7 @@ class Relay:
             raise
         finally:
             record.usage = reader.usage
+            backend.fingerprint = reader.fingerprint
             if reader.done and reader.error is None:
                 # Whole, even if the client closes before the last byte of the framing.
                 record.whole = True

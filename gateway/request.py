@@ -8,6 +8,7 @@ from typing import Any
 from gateway.body import NOTHING_SEEN, for_engine, view_form, view_json
 from gateway.client_head import ClientHead
 from gateway.errors import Refused
+from gateway.headers import usable_request_id
 from gateway.paths import Kind, Route
 from gateway.tagging import Client
 from gateway.tenants import without_keys
@@ -63,6 +64,18 @@ class Request:
             return
         self.model = aliases.get(self.view.model, self.view.model)
         self.body, self.keep_usage_back = for_engine(body, self.view, self.kind, self.model)
+
+    def named_id(self) -> str:
+        """The request's id as the client names it: in `x-request-id`, else in the body, as vLLM takes it; "" where neither is usable.
+
+        vLLM prefers the header, which the gateway always sends.
+        """
+        if self.head.request_id:
+            return self.head.request_id
+        named = self.view.fields.get("request_id")
+        if isinstance(named, str) and named.isascii() and usable_request_id(named.encode()):
+            return named
+        return ""
 
     def has_body(self) -> bool:
         return bool(self.body) or self.content_length is not None or self.method in ("POST", "PUT", "PATCH")

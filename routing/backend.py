@@ -62,6 +62,7 @@ class Backend(Capacity):
         "absences",
         "circuit_changes",
         "dialect",
+        "fingerprint",
         "flags",
         "holds",
         "home",
@@ -111,6 +112,8 @@ class Backend(Capacity):
         """Its pool; None once it is retired, for its slots are nobody's any more."""
         self.dialect = Dialect.UNKNOWN
         self.flags = EngineFlags()
+        self.fingerprint = ""
+        """The `system_fingerprint` of its streams, of how it was built and started; "" until one ended with it."""
 
     def is_present(self) -> bool:
         return self.absence is PRESENT

@@ -41,6 +41,7 @@ class Engines:
             if Dialect.UNKNOWN != backend.dialect != dialect != Dialect.UNKNOWN:
                 backend.restarted()
             backend.dialect, backend.flags = dialect, flags
+            backend.fingerprint = ""
             backend.warm_up()
 
     def reported(self, backend_id: BackendId, report: EngineReport, now: float) -> None:

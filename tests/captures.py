@@ -39,6 +39,8 @@ class Capture:
     answer_body: bytes
     """Without chunked coding."""
     raw_answer: bytes
+    is_variant: bool
+    """Of an engine with keys, ids in its answers' headers and a bounded queue."""
 
     @property
     def id(self) -> str:
@@ -147,6 +149,7 @@ def _load_folder(engine: str, folder: Path) -> list[Capture]:
                 answer,
                 answer_body,
                 raw,
+                folder.name == "variants",
             )
         )
     return captures

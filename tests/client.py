@@ -3,7 +3,7 @@
 `send` does one exchange on a connection of its own; `connect` keeps the connection in the test's hands, to read an answer piece
 by piece, to send two requests on it, or to leave in the middle, politely (`close`), half (`shut_write`) or with a reset
 (`reset`). `send` reads while it sends, so an answer that comes before the request is out (413, 431) is seen. Every wait is bound by
-`WAIT_SECONDS`, far above what any test needs.
+`WAIT_SECONDS`, far above what any test needs but those of real engines.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class Connection:
     No stream or transport in between: those drop what was received once a write fails, and an early refusal is just that.
     """
 
-    def __init__(self, kernel_socket: socket.socket) -> None:
+    def __init__(self, kernel_socket: socket.socket, wait_seconds: float = WAIT_SECONDS) -> None:
         self.socket = kernel_socket
+        self.wait_seconds = wait_seconds
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._method = b"GET"
@@ -104,7 +105,7 @@ class Connection:
         if not more:
             self._method = raw.split(b" ", 1)[0]
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self.wait_seconds):
                 await self._loop.sock_sendall(self.socket, raw)
 
     async def read_some(self, most: int = 65536) -> bytes:
@@ -113,7 +114,7 @@ class Connection:
             piece, self._buffer = self._buffer[:most], self._buffer[most:]
             return piece
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self.wait_seconds):
                 piece = await self._loop.sock_recv(self.socket, most)
         except ConnectionError:
             self.reset_by_peer = True
@@ -182,7 +183,12 @@ class Connection:
 
 
 async def connect(
-    port: int = 0, host: str = "127.0.0.1", *, path: str | None = None, receive_buffer_bytes: int = 0
+    port: int = 0,
+    host: str = "127.0.0.1",
+    *,
+    path: str | None = None,
+    receive_buffer_bytes: int = 0,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> Connection:
     """`path` connects to a Unix socket instead. `receive_buffer_bytes` lets the kernel hold little for a client that stops reading."""
     family = socket.AF_UNIX if path is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -196,12 +202,14 @@ async def connect(
     except BaseException:
         kernel_socket.close()
         raise
-    return Connection(kernel_socket)
+    return Connection(kernel_socket, wait_seconds)
 
 
-async def send(port: int, raw: bytes, host: str = "127.0.0.1") -> Answer:
+async def send(
+    port: int, raw: bytes, host: str = "127.0.0.1", *, wait_seconds: float = WAIT_SECONDS
+) -> Answer:
     """One request on a connection of its own, and its whole answer."""
-    async with await connect(port, host) as connection:
+    async with await connect(port, host, wait_seconds=wait_seconds) as connection:
         sending = asyncio.create_task(connection.send(raw))
         try:
             return await connection.read_answer()

@@ -7,6 +7,7 @@ recordings, `tests/engine/test_differential.py` with the engines.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests import client
@@ -20,6 +21,7 @@ class OwnAnswer:
     why: str
     reason: bytes | None = None
     """What `x-headrace-reason` says; None where the answer is no refusal."""
+    has_body: Callable[[bytes], bool] = bool
 
     def holds_for(self, answer: client.Answer) -> None:
         """A refusal has the shape of OpenAI's errors, whatever the engine's own look like."""
@@ -30,12 +32,24 @@ class OwnAnswer:
             error = json.loads(answer.body)["error"]
             assert error.keys() == {"message", "type", "param", "code"}
             assert error["code"] == self.status
+        assert self.has_body(answer.body), answer.body
+
+
+def _is_load(body: bytes) -> bool:
+    load = json.loads(body)
+    return list(load) == ["server_load"] and type(load["server_load"]) is int
+
+
+def _is_own_metrics(body: bytes) -> bool:
+    return b"\nheadrace_" in body and b"vllm:" not in body and b"sglang:" not in body
 
 
 MODELS = OwnAnswer(200, "the union of all backends' models, every field kept")
-HEALTH = OwnAnswer(200, "the gateway's health: any backend that can serve")
-LOAD = OwnAnswer(200, "the load of the whole fleet")
-METRICS = OwnAnswer(200, "the gateway's own metrics; those of an engine are not a client's business")
+HEALTH = OwnAnswer(200, "the gateway's health: any backend that can serve", has_body=lambda body: body == b"")
+LOAD = OwnAnswer(200, "the load of the whole fleet", has_body=_is_load)
+METRICS = OwnAnswer(
+    200, "the gateway's own metrics; those of an engine are not a client's business", has_body=_is_own_metrics
+)
 CONTROL = OwnAnswer(404, "engine control or internals", b"unknown_path")
 NO_MODEL = OwnAnswer(
     404, "a model with an empty name; vLLM would redirect to whatever host the client names", b"unknown_model"

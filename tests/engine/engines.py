@@ -7,7 +7,7 @@ instead, and neither installed nor stopped; it must serve the same tiny model un
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,19 +70,20 @@ def running_engine(name: EngineName, log: Path) -> Iterator[Engine]:
 
 
 class OwnVllm:
-    """A vLLM that belongs to one test, with a small KV cache, and can be started anew at its address."""
+    """A vLLM that belongs to one test, with a small KV cache or flags of its own, and can be started anew at its address."""
 
-    def __init__(self, log: Path, kv_blocks: int) -> None:
+    def __init__(self, log: Path, kv_blocks: int | None = None, flags: Sequence[str] = ()) -> None:
         subprocess.run([SCRIPT, "vllm", "install"], check=True, timeout=INSTALL_SECONDS)
         self._log = log
-        self._environment = {"VLLM_KV_BLOCKS": str(kv_blocks)}
+        self._environment = {} if kv_blocks is None else {"VLLM_KV_BLOCKS": str(kv_blocks)}
+        self._flags = flags
         self._port = free_port()
         self._server: ServerProcess | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         self._server = ServerProcess(
-            [SCRIPT, "vllm", "serve", str(self._port), MODEL], self._log, self._environment
+            [SCRIPT, "vllm", "serve", str(self._port), MODEL, *self._flags], self._log, self._environment
         )
 
     def wait(self, limit_seconds: float = START_SECONDS) -> None:

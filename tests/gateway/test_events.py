@@ -113,6 +113,21 @@ def test_the_event_with_the_finish_reason_waits_for_the_next_one_and_is_not_lost
     assert EventReader(keep_usage_back=False).feed(STOP) == STOP
 
 
+def test_of_several_choices_the_first_to_finish_gets_the_fingerprint_that_the_stream_before_ended_with() -> (
+    None
+):
+    usage = USAGE[:-1] + b',"system_fingerprint":"v2"}\n\n'
+    stamped = STOP[:-3] + b',"system_fingerprint":"v%d"}\n\n'
+    reader = EventReader(keep_usage_back=True)
+    assert reader.feed(STOP + TOKEN + STOP + usage + DONE) == STOP + TOKEN + stamped % 2 + DONE
+    assert reader.fingerprint == "v2"
+    reader = EventReader(keep_usage_back=True, fingerprint="v1")
+    assert reader.feed(STOP + TOKEN + STOP + usage + DONE) == stamped % 1 + TOKEN + stamped % 2 + DONE
+    reader = EventReader(keep_usage_back=True, fingerprint="v1")
+    own = STOP[:-3] + b',"system_fingerprint":"own"}\n\n'
+    assert reader.feed(own + DONE) == own + DONE
+
+
 @settings(deadline=None, max_examples=300)
 @given(st.data(), event_streams(), st.booleans())
 def test_any_stream_is_read_the_same_however_it_is_cut(

@@ -111,6 +111,20 @@ async def test_a_request_id_is_kept_if_it_is_fit_and_made_if_it_is_not() -> None
             assert backend.exchanges[0].request.values(b"x-request-id") == [made]
 
 
+async def test_a_request_id_in_the_body_is_the_requests_where_no_header_names_one() -> None:
+    """vLLM takes it from there, but from the header first, which the gateway always sends."""
+    async with Backend() as backend, running(backend) as gateway:
+        answer = await gateway.post({"request_id": "abc-1"})
+        assert answer.value(b"x-request-id") == b"abc-1"
+        assert backend.exchanges[0].request.values(b"x-request-id") == [b"abc-1"]
+        answer = await gateway.post({"request_id": "abc-1"}, headers=[(b"X-Request-Id", b"abc-2")])
+        assert answer.value(b"x-request-id") == b"abc-2"
+        for unfit in ("a b", "a\r\nx: y", "x" * 129, "é", "", 7, None, ["a"]):
+            answer = await gateway.post({"request_id": unfit})
+            made = answer.value(b"x-request-id")
+            assert made and made.isalnum() and made != unfit
+
+
 async def test_one_request_id_used_twice_at_once_mixes_nothing_up() -> None:
     gates = {b"one": Gate(), b"two": Gate()}
 
