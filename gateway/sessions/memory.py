@@ -63,7 +63,7 @@ class MemoryStore:
         return Window(kept.seq, kept.system, tuple(kept.turns), kept.dropped_turns, kept.dropped_tokens)
 
     async def append(self, appends: Sequence[Append]) -> list[Appended]:
-        return [self._append(one) for one in appends]
+        return [self.take(one) for one in appends]
 
     async def delete(self, key: SessionKey) -> bool:
         self._homes.pop(key)
@@ -99,7 +99,8 @@ class MemoryStore:
             self._forget(self._windows.pop(key))
         return kept
 
-    def _append(self, append: Append) -> Appended:
+    def take(self, append: Append) -> Appended:
+        """`append` of one, for who cannot wait."""
         key, turn, ttl_seconds, system, expected_seq = append
         kept = self._live(key)
         seq = 0 if kept is None else kept.seq

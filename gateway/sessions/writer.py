@@ -1,4 +1,4 @@
-"""What a request asks of whoever writes turns for it, and the writer for a store that is at hand: each turn at once, in order."""
+"""What a request asks of whoever writes turns for it, and the writer for the store in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from gateway.sessions.store import Append, Appended, SessionKey, SessionStore
+from gateway.sessions.memory import MemoryStore
+from gateway.sessions.store import Append, Appended, SessionKey
 
 
 class TurnWriter(Protocol):
@@ -18,27 +19,15 @@ class TurnWriter(Protocol):
 
 
 class DirectWriter:
-    def __init__(self, store: SessionStore) -> None:
+    """None is ever on its way: a turn is there when `append` returns, however busy the loop is."""
+
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._last: dict[SessionKey, asyncio.Task[Appended]] = {}
-        """Of each session with a turn on its way."""
 
     def append(self, append: Append) -> asyncio.Future[Appended]:
-        key = append.key
-        task = asyncio.create_task(self._append(append, self._last.get(key)))
-        self._last[key] = task
-        task.add_done_callback(lambda done: self._written(key, done))
-        return task
+        done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        done.set_result(self._store.take(append))
+        return done
 
-    def pending(self, key: SessionKey) -> Awaitable[Any] | None:
-        return self._last.get(key)
-
-    async def _append(self, append: Append, before: asyncio.Task[Appended] | None) -> Appended:
-        if before is not None:
-            await asyncio.wait([before])
-        [appended] = await self._store.append([append])
-        return appended
-
-    def _written(self, key: SessionKey, task: asyncio.Task[Appended]) -> None:
-        if self._last.get(key) is task:
-            del self._last[key]
+    def pending(self, key: SessionKey) -> None:
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -321,37 +321,40 @@ async def test_a_store_that_is_away_is_a_503_or_an_answer_without_history() -> N
             assert contents(backend) == ["one"]
 
 
-class Held(MemoryStore):
-    """Takes no turn until it may."""
+class Held(DirectWriter):
+    """Gives the store no turn until it may."""
 
-    gate: asyncio.Event
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.gate = asyncio.Event()
+        self.asked = 0
+        self.last: asyncio.Task[Appended] | None = None
 
-    async def append(self, appends: Sequence[Append]) -> list[Appended]:
+    def append(self, append: Append) -> asyncio.Future[Appended]:
+        self.last = asyncio.create_task(self._later(append))
+        return self.last
+
+    async def _later(self, append: Append) -> Appended:
         await self.gate.wait()
-        return await super().append(appends)
+        return super().append(append).result()
 
-
-class Asked(DirectWriter):
-    asked = 0
-
-    def pending(self, key: SessionKey) -> Awaitable[Any] | None:
+    def pending(self, key: SessionKey) -> Awaitable[Any] | None:  # type: ignore[override]  # this one is late
         self.asked += 1
-        return super().pending(key)
+        return self.last
 
 
 async def test_a_turn_that_is_still_to_be_written_is_deleted_too() -> None:
     patient = SessionSettings(timeout_ms=10_000)
     async with Backend(echo) as backend, running(backend, sessions=patient) as gateway:
         inner = gateway.gateway
-        store = Held(WindowRules(), 10, 1_000_000, lambda: 0.0)
-        store.gate = asyncio.Event()
-        writer = Asked(store)
+        store = MemoryStore(WindowRules(), 10, 1_000_000, lambda: 0.0)
+        writer = Held(store)
         inner.sessions.current = inner.sessions.current._replace(store=store, writer=writer)
         inner.configure(inner.settings)
         assert (await say(gateway, user("one"))).status == 200
         deleting = asyncio.create_task(page(gateway, method="DELETE"))
         await until(lambda: writer.asked == 2 or deleting.done())
-        store.gate.set()
+        writer.gate.set()
         assert (await deleting)[0] == 200
         assert (await page(gateway))[0] == 404
 
