@@ -54,6 +54,7 @@ SAMPLED = {
     "sglang-0.5.23/text-n2",
     "vllm-0.32.0/ok-content-type-charset",  # names no temperature
     "sglang-0.5.23/ok-content-type-charset",
+    "vllm-0.32.0/auth-none-invocations",
 }
 CUT_BY_CHANCE = {
     "sglang-0.5.23/stream-tool-named",  # some 370 events: never cut alike twice

@@ -182,3 +182,13 @@ async def test_a_client_of_http_1_0_gets_no_chunked_coding(stands: dict[str, Sta
 
 async def test_every_own_answer_is_used() -> None:
     assert {capture.name for capture in OWN} == set(OWN_ANSWERS)
+
+
+@pytest.mark.parametrize("engine", captures.ENGINES)
+async def test_every_recording_of_an_engine_is_replayed(engine: str) -> None:
+    """By this module, and against the engines themselves by `tests.engine.test_differential` and `test_variants`."""
+    pages_under_load = {"metrics-fresh", "metrics-after-load", "metrics-busy", "load-busy", "loads-busy"}
+    recorded = {file.stem for file in (captures.FIXTURES / engine).rglob("*.http")}
+    replayed = [capture.name for capture in CAPTURES if capture.engine == engine]
+    assert len(replayed) == len(set(replayed)) > 100
+    assert recorded - set(replayed) <= pages_under_load
