@@ -81,7 +81,8 @@ async def replay(url: str, capture: Capture) -> client.Answer:
 async def same_both_ways(engine_url: str, gateway_url: str, capture: Capture) -> None:
     compared = _compared(capture)
     is_cut_by_chance = compared is _events or compared is _kinds
-    for number in range(STREAM_ROUNDS if is_cut_by_chance else PLAIN_ROUNDS):
+    rounds = STREAM_ROUNDS if is_cut_by_chance else PLAIN_ROUNDS
+    for number in range(rounds):
         direct = await replay(engine_url, capture)
         assert direct.status == capture.status, direct.body
         through = await replay(gateway_url, capture)
@@ -92,7 +93,8 @@ async def same_both_ways(engine_url: str, gateway_url: str, capture: Capture) ->
             return
         if number and compared is _events:
             assert _sum(answer) == _sum(expected)
-    assert compared(answer) == compared(expected)
+        if number + 1 == rounds:
+            assert compared(answer) == compared(expected)
 
 
 def shown(answer: client.Answer, is_understood: bool = True) -> Shown:
