@@ -84,7 +84,8 @@ def told(mutants: Sequence[Mutant]) -> int:
     explained = EXPLAINED.read_text(encoding="utf-8")
     print("\n".join([*table(mutants), "", *kinds(mutants, explained)]))
     wrong = faults(mutants, explained)
-    print("\n".join(["", *wrong]), file=sys.stderr)
+    for fault in wrong:
+        print(fault, file=sys.stderr)
     return 1 if wrong else 0
 
 
