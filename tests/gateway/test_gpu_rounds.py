@@ -23,7 +23,7 @@ from tests.backend import Backend, Ending, Framing, Gate, Script
 from tests.captures import FIXTURES, split_answer
 
 ONE, TWO = BackendId("one"), BackendId("two")
-QUICK = {"interval_seconds": 0.05, "timeout_seconds": 0.1}
+QUICK = {"interval_seconds": 0.05, "timeout_seconds": 5.0}
 
 
 def hot(celsius: float, **script: Any) -> Script:
