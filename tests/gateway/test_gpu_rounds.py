@@ -139,7 +139,7 @@ GONE_WRONG = {
 async def test_an_exporter_that_goes_wrong_tells_nothing_and_is_heard_again_when_it_is_well(
     wrong: str,
 ) -> None:
-    async with watched() as watch:
+    async with watched(timeout_seconds=0.1) as watch:
         await watch.is_told(60)
         watch.answers(GONE_WRONG[wrong])
         await watch.is_asked(2)
