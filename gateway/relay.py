@@ -119,7 +119,8 @@ class Relay:
     async def _stream(self, answer: Connection, lease: Lease, move: Move) -> Verdict:
         record = self._record
         backend = lease.backend
-        reader = EventReader(self._keep_usage_back, backend.fingerprint)
+        known = backend.fingerprint
+        reader = EventReader(self._keep_usage_back, known)
         self.is_stream = record.streamed = True
         history = self.history
         if history is not None:
@@ -171,7 +172,9 @@ class Relay:
             raise
         finally:
             record.usage = reader.usage
-            backend.fingerprint = reader.fingerprint
+            if reader.fingerprint != known:
+                # Else it said nothing of it, and what it began with may be old by now.
+                backend.fingerprint = reader.fingerprint
             if reader.done and reader.error is None:
                 # Whole, even if the client closes before the last byte of the framing.
                 record.whole = True

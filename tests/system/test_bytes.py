@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import json
@@ -92,6 +93,54 @@ async def test_usage_is_not_asked_for_outside_of_chat_and_completions() -> None:
             body = b'{"model":"m","stream":true}'
             await gateway.post(body, target)
             assert backend.exchanges.pop().request.body == body
+
+
+def choice(index: int, finish: bytes = b"null", more: bytes = b"") -> bytes:
+    return b'data: {"choices":[{"index":%d,"delta":{"content":"a"},"finish_reason":%b}]%b}\n\n' % (
+        index,
+        finish,
+        more,
+    )
+
+
+STAMP = b',"system_fingerprint":"v1"'
+USAGE_EVENT = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}%b}\n\n' % STAMP
+STOPPED = b'"stop"'
+DONE = b"data: [DONE]\n\n"
+
+
+async def test_of_several_choices_each_ends_with_the_fingerprint_that_the_engine_ended_a_stream_with() -> (
+    None
+):
+    begun, held = Gate(), Gate()
+    scripts = {
+        "one": [choice(0, STOPPED), USAGE_EVENT, DONE],
+        "two": [choice(0, STOPPED), choice(1, STOPPED), USAGE_EVENT, DONE],
+        "cut": [choice(0), held],
+    }
+
+    def script(request: Request) -> Script:
+        name = request.json()["user"]
+        if name == "cut":
+            begun.set()
+        ending = Ending.RESET if name == "cut" else Ending.CLEAN
+        return Script(headers=[SSE], chunks=scripts[name], framing=Framing.CHUNKED, ending=ending)
+
+    async def ask(name: str) -> client.Answer:
+        return await gateway.post({"model": "m", "stream": True, "user": name})
+
+    async with Backend(script) as backend, running(backend) as gateway:
+        stamped = [choice(0, STOPPED, STAMP), choice(1, STOPPED, STAMP)]
+        assert (await ask("two")).body == choice(0, STOPPED) + stamped[1] + DONE
+        assert (await ask("two")).body == b"".join(stamped) + DONE
+        assert (await ask("one")).body == stamped[0] + DONE
+    async with Backend(script) as backend, running(backend) as gateway:
+        cut = asyncio.create_task(ask("cut"))
+        await begun.wait()
+        await ask("one")
+        held.set()
+        assert not (await cut).body.endswith(DONE)
+        assert (await ask("two")).body == b"".join(stamped) + DONE, "a stream that began before is no news"
 
 
 ANSWERS = [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.bench.soak.ledger import Ledger
 from tests.bench.soak.machine import Cores
@@ -60,7 +60,7 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
     cores = Cores(spans, stage.processes)
     requests = Requests(stage.port, chance)
     mischief = Mischief(stage, spans, chance)
-    async with _lines_read(stage, ledger), _watched(cores):
+    async with _lines_read(stage, ledger), _beside(cores.watch()):
         await _phase(WARM_UP_SECONDS, lambda over: traffic(stage.port, ledger, chance, requests, over))
         await asyncio.sleep(QUIET_SECONDS)
         before = await asyncio.to_thread(stage.levels)
@@ -113,8 +113,9 @@ async def _phase(seconds: float, run: Callable[[asyncio.Event], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _watched(cores: Cores) -> AsyncIterator[None]:
-    task = asyncio.create_task(cores.watch())
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Does the work for as long as the block runs; one that failed before fails the block."""
+    task = asyncio.create_task(work)
     try:
         yield
         if task.done():
@@ -162,11 +163,8 @@ async def _lines_read(stage: Stage, ledger: Ledger) -> AsyncIterator[None]:
         while line := await reader.readline():
             ledger.gateway_wrote(line, loop.time())
 
-    task = asyncio.create_task(read())
     try:
-        yield
-        if task.done():
-            task.result()
+        async with _beside(read()):
+            yield
     finally:
-        task.cancel()
         pipe.close()
