@@ -140,6 +140,13 @@ def test_an_engine_that_tells_other_things_after_an_absence_is_another_one() -> 
     assert backend.generation == 1
 
 
+def test_an_engine_that_is_told_anew_may_have_another_fingerprint() -> None:
+    router, backend = stage()
+    backend.fingerprint = "v1"
+    router.engines.is_dialect(B, Dialect.VLLM, EngineFlags("0.32.0"))
+    assert backend.fingerprint == ""
+
+
 @pytest.mark.parametrize("dialect", Dialect)
 def test_an_engine_whose_kind_becomes_known_or_stays_as_it_was_has_not_restarted(dialect: Dialect) -> None:
     router, backend = stage()

@@ -113,7 +113,7 @@ async def test_of_several_choices_each_ends_with_the_fingerprint_that_the_engine
     None
 ):
     begun, held = Gate(), Gate()
-    scripts = {
+    scripts: dict[str, list[bytes | Gate]] = {
         "one": [choice(0, STOPPED), USAGE_EVENT, DONE],
         "two": [choice(0, STOPPED), choice(1, STOPPED), USAGE_EVENT, DONE],
         "cut": [choice(0), held],
