@@ -37,6 +37,7 @@ _GENERATION_FIELDS = frozenset({
 _TEXT_FIELDS = (
     "name", "content", "text", "refusal", "arguments", "input", "output", "function", "tool_calls",
 )  # fmt: skip
+_BESIDE_CONTENT = frozenset({*_TEXT_FIELDS, "type"} - {"content"})
 _JSON_FIELDS = ("arguments", "input")
 _MEDIA = frozenset({
     "image_url", "input_image", "image", "input_audio", "audio_url", "audio", "video_url", "video", "file", "input_file", "document",
@@ -172,9 +173,14 @@ def _add_messages(messages: list[Any], pieces: list[str], contents: list[str] | 
 def _piece(message: dict[str, Any]) -> str:
     """A message, or an item of `/v1/responses`: a message, a call, or what came of one."""
     role = message.get("role") or message.get("type")
+    if type(role) is not str:
+        role = ""
+    content = message.get("content")
+    if type(content) is str and _BESIDE_CONTENT.isdisjoint(message):  # nearly every one: no walk is needed
+        return role + "\n" + content
     texts: list[str] = []
     _add_texts(message, texts, 0)
-    return (role if type(role) is str else "") + "\n" + "\n".join(texts)
+    return role + "\n" + "\n".join(texts)
 
 
 def _add_texts(value: Any, texts: list[str], nesting: int) -> None:
@@ -191,8 +197,7 @@ def _add_texts(value: Any, texts: list[str], nesting: int) -> None:
                 texts.append(_media(value))
                 return
             for name in _TEXT_FIELDS:
-                found = value.get(name)
-                if found:
+                if name in value and (found := value[name]):
                     if type(found) is str:
                         texts.append(found)
                     elif name in _JSON_FIELDS:

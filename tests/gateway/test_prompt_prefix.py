@@ -64,6 +64,35 @@ def test_a_message_with_more_members_is_read_like_a_plain_one(extra: dict[str, A
     assert chat(SYSTEM, {**USER, **extra}) == chat(SYSTEM, USER)
 
 
+CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"a":1}'}}
+
+
+@pytest.mark.parametrize(
+    ("message", "piece"),
+    [
+        ({"role": "tool", "tool_call_id": "c1", "content": "42"}, "tool\n42"),
+        ({"role": "user", "name": "ada", "content": "hi"}, "user\nada\nhi"),
+        ({"content": "hi", "refusal": "no", "role": "assistant"}, "assistant\nhi\nno"),
+        (
+            {"role": "assistant", "content": "so", "tool_calls": [CALL]},
+            'assistant\nso\nlook_up\n{"a":1}',
+        ),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, 'assistant\nlook_up\n{"a":1}'),
+        ({"type": "message", "content": "hi"}, "message\nhi"),
+    ],
+)
+def test_all_texts_of_a_message_count_in_one_order(message: dict[str, Any], piece: str) -> None:
+    assert chat(SYSTEM, message, USER) == prefix_of(
+        [f"system\n{LONG}", piece, f"user\n{QUESTION}"], seed_of("m")
+    )
+
+
+def test_a_medium_in_a_messages_place_is_no_text_whatever_else_it_holds() -> None:
+    medium = {"role": "user", "type": "file", "content": "x"}
+    found = chat(SYSTEM, medium)
+    assert found.chars == len(f"system\n{LONG}") + len("user\n") + 1024
+
+
 def test_parts_of_text_are_read_as_their_text() -> None:
     assert chat(SYSTEM, user([{"type": "text", "text": QUESTION}])) == chat(SYSTEM, USER)
     assert chat(SYSTEM, user([QUESTION])) == chat(SYSTEM, USER)
