@@ -38,7 +38,7 @@ help:
 	@echo "make bench-probes  what probes and scrapes of 8 engines cost, 100 seconds"
 	@echo "make soak         $(SOAK_SECONDS) s of mixed load and trouble of every kind, then slow clients (SOAK_SECONDS=14400 for hours)"
 	@echo "make fuzz         two minutes of mutated bytes into every way in"
-	@echo "make coverage     lines and branches reached: all of policies/ and routing/ by their own tests, 95 % of gateway/ by the suite (10 minutes)"
+	@echo "make coverage     lines and branches reached: all of policies/ and routing/ by their own tests, 95 % of gateway/ by the suite (7 minutes)"
 	@echo "make mutate       small changes of policies/ that their tests notice: 9 in 10, and why not the others, 15 minutes (MUTATE=--report: of the last run)"
 	@echo "make package      the wheel, installed elsewhere, runs the demo"
 	@echo "make lock         resolve deploy/locks/ anew"
