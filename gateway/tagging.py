@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from gateway.business import business_rules
 from gateway.intent_accuracy import IntentAccuracy
+from gateway.message_texts import message_texts
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix, session_of
 from gateway.settings import Settings
 from gateway.tenants import Tenant, Tenants
-from gateway.text_size import plain_contents, request_text, text_size
+from gateway.text_size import request_text, text_size
 from policies.cache_key import NO_PREFIX, CacheKey
 from policies.classify import DEFAULT, BusinessType, Source
 from policies.hints import FIELDS, Hints, hints
@@ -116,10 +117,10 @@ class Tagging:
         )
         if limit is not None and type(limit) is int and limit > 0:
             max_tokens = limit
-        size = contents = None
+        size = texts = None
         if fields and kind in _PROMPTS:
-            contents = plain_contents(kind, fields)
-            size = text_size(kind, fields, contents)
+            texts = message_texts(kind, fields)
+            size = text_size(kind, fields, texts)
         return Intent(
             business.name,
             lane,
@@ -132,7 +133,7 @@ class Tagging:
             pools,
             backend,
             said.relegate,
-            self._key(client, kind, model, fields, size, contents)
+            self._key(client, kind, model, fields, size, texts)
             if fields and self._looks_for_prefixes
             else None,
             said.path,
@@ -149,11 +150,11 @@ class Tagging:
         model: str,
         fields: dict[str, Any],
         size: TextSize | None,
-        contents: list[str] | None,
+        texts: list[str | None] | None,
     ) -> CacheKey | None:
         prefix = None
         if size is not None:
-            prefix = prompt_prefix(kind, fields, self._aliases.get(model, model), size, contents)
+            prefix = prompt_prefix(kind, fields, self._aliases.get(model, model), size, texts)
         session = self.session_of(client, fields)
         if session:
             return CacheKey(prefix or NO_PREFIX, seed_of(client.tenant.name, session))

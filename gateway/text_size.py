@@ -6,7 +6,7 @@ base64) is never counted as text.
 Cost: no loop over characters; strings are joined and counted in C. Of a text above 2,048 characters sixteen even pieces of 128 stand for
 the whole. Grows with the number of messages and parts, like decoding them did.
 Limits: text that a template adds by itself, retrieved documents and structured-output schemas are not seen; the estimate learns them as
-part of the template. A tool definition nested deeper than 250 levels counts without its text.
+part of the template. Of texts that `gateway.message_texts` has joined the lines between them count too. A tool definition nested deeper than 250 levels counts without its text.
 """
 
 from __future__ import annotations
@@ -40,30 +40,14 @@ _INPUTS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def plain_contents(kind: Kind, fields: dict[str, Any]) -> list[str] | None:
-    """The text of each message of a chat whose messages are a role and a text each, as nearly all are; else None.
-
-    Read once, for what is counted here and for the fingerprints. `fields` is the body's JSON object.
-    """
-    if kind is not Kind.CHAT:
-        return None
-    messages = fields.get("messages")
-    try:
-        if type(messages) is list and max(map(len, messages)) == 2:
-            return [
-                content if type(content := message["content"]) is str else _only_part(content)
-                for message in messages
-            ]
-    except (TypeError, KeyError, ValueError):
-        pass
-    return None
-
-
-def text_size(kind: Kind, fields: dict[str, Any], contents: list[str] | None) -> TextSize:
-    """`contents` is what `plain_contents` found in `fields`."""
+def text_size(kind: Kind, fields: dict[str, Any], texts: list[str | None] | None) -> TextSize:
+    """`texts` is what `gateway.message_texts` found in `fields`."""
     tools = fields.get("tools")
-    if contents is not None and not tools:
-        return TextSize(*_counted("".join(contents)), len(contents))
+    if texts is not None and not tools:
+        try:
+            return TextSize(*_counted("".join(texts)), len(texts))  # type: ignore[arg-type]
+        except TypeError:  # other messages among them
+            pass
     found = _Found()
     for name in _INPUTS.get(kind, ()):
         value = fields.get(name)
@@ -74,24 +58,16 @@ def text_size(kind: Kind, fields: dict[str, Any], contents: list[str] | None) ->
         elif type(value) is list:
             if name == "messages":
                 found.messages = len(value)
-            found.add_list(value, 0)
+            if texts is None:
+                found.add_list(value, 0)
+            else:
+                found.add_messages(value, texts)
         elif type(value) is dict:
             found.add_item(value, 0)
     if tools and type(tools) is list and kind is not Kind.COMPLETION:
         found.tools = len(tools)
         found.add_json(tools)
     return found.size()
-
-
-def _only_part(content: Any) -> str:
-    """The text of a content that is one part of text, as many clients send it. Raises `TypeError` where it is another."""
-    if type(content) is list and len(content) == 1:
-        part = content[0]
-        if type(part) is dict and len(part) == 2 and part.get("type") == "text":
-            text = part.get("text")
-            if type(text) is str:
-                return text
-    raise TypeError
 
 
 def _counted(text: str) -> tuple[float, float, float, float, float, float, float]:
@@ -200,6 +176,13 @@ class _Found:
         self.audio_bytes = 0.0
         self.token_ids = 0
 
+    def add_messages(self, messages: list[Any], texts: list[str | None]) -> None:
+        for message, text in zip(messages, texts, strict=True):
+            if text is None:
+                self.add_item(message, 0)
+            else:
+                self.texts.append(text)
+
     def add_list(self, items: list[Any], depth: int) -> None:
         """Messages, parts, texts, or token ids."""
         if type(items[0]) is int:
@@ -208,11 +191,7 @@ class _Found:
         texts = self.texts
         for item in items:
             if type(item) is dict:
-                content = item.get("content")
-                if type(content) is str and len(item) == 2:  # a role and a text: nearly every message
-                    texts.append(content)
-                else:
-                    self.add_item(item, depth)
+                self.add_item(item, depth)
             elif type(item) is str:
                 texts.append(item)
             elif item and type(item) is list and depth < _MAX_DEPTH:

@@ -84,14 +84,12 @@ def prefix_of(pieces: Sequence[str], seed: int, long_chars: int = 0) -> Prefix:
     depth = index = start = size = marks = 0
     end, last = ends[0], len(ends)
     while True:
-        gap = (depth + 3) // 4
-        place = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
+        place = depth + ((depth + 3) // 4 if depth > 4 * MIN_GAP_CHARS else MIN_GAP_CHARS)
         if place >= end:
             if depth < end and _is_long(ends, index):
                 place = end
             else:
-                gap = (depth + 4) // 5
-                least = depth + gap if gap > MIN_GAP_CHARS else depth + MIN_GAP_CHARS
+                least = depth + ((depth + 4) // 5 if depth > 5 * MIN_GAP_CHARS else MIN_GAP_CHARS)
                 index = bisect_left(ends, least, index)
                 if index == last:
                     break

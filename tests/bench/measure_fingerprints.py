@@ -19,10 +19,11 @@ from typing import Any
 
 import orjson
 
+from gateway.message_texts import message_texts
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix
 from gateway.server import COLLECTOR_THRESHOLDS
-from gateway.text_size import plain_contents, text_size
+from gateway.text_size import text_size
 from tests.bench import figures
 from tests.bench.children import ROOT
 from tests.bench.figures import Figure
@@ -38,31 +39,43 @@ class _Prompt:
     name: str
     chars: int
     messages: int
-    has_parts: bool
     bar: float
+    has_parts: bool = False
+    has_calls: bool = False
+    """Of four messages the third is a call of a function, the fourth its result."""
 
     def fields(self) -> dict[str, Any]:
         """As the decoder leaves it: its strings are nowhere else."""
         drawn = random.Random(self.chars + self.messages)
         words = ["".join(drawn.choices("abcdefghij", k=drawn.randint(1, 9))) for _ in range(1000)]
-        messages = []
+        messages: list[dict[str, Any]] = []
         for number in range(self.messages):
             text = " ".join(drawn.choices(words, k=self.chars // self.messages))[
                 : self.chars // self.messages
             ]
             content = [{"type": "text", "text": text}] if self.has_parts else text
-            messages.append({"role": ("user", "assistant")[number % 2], "content": content})
+            message: dict[str, Any] = {"role": ("user", "assistant")[number % 2], "content": content}
+            if self.has_calls and number % 4 == 2:
+                function = {"name": "look_up", "arguments": text}
+                call = {"id": f"call_{number}", "type": "function", "function": function}
+                message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            elif self.has_calls and number % 4 == 3:
+                message = {"role": "tool", "tool_call_id": f"call_{number - 1}", "content": text}
+            messages.append(message)
         fields: dict[str, Any] = orjson.loads(orjson.dumps({"model": _MODEL, "messages": messages}))
         return fields
 
 
+_SHORT, _LONG = figures.FINGERPRINTS_US, figures.LONG_FINGERPRINTS_US
 _PROMPTS = (
-    _Prompt("8 KB in one message", 8_192, 1, False, figures.FINGERPRINTS_US),
-    _Prompt("8 KB in 4 messages of a text part", 8_192, 4, True, figures.FINGERPRINTS_US),
-    _Prompt("8 KB in 40 messages", 8_192, 40, False, figures.FINGERPRINTS_US),
-    _Prompt("500 KB in one message", 500_000, 1, False, figures.LONG_FINGERPRINTS_US),
-    _Prompt("500 KB in 2,000 messages", 500_000, 2_000, False, figures.LONG_FINGERPRINTS_US),
-    _Prompt("500 KB in 2,000 messages of a text part", 500_000, 2_000, True, figures.LONG_FINGERPRINTS_US),
+    _Prompt("8 KB in one message", 8_192, 1, _SHORT),
+    _Prompt("8 KB in 4 messages of a text part", 8_192, 4, _SHORT, has_parts=True),
+    _Prompt("8 KB in 40 messages", 8_192, 40, _SHORT),
+    _Prompt("8 KB in 40 messages, half calls and results", 8_192, 40, _SHORT, has_calls=True),
+    _Prompt("500 KB in one message", 500_000, 1, _LONG),
+    _Prompt("500 KB in 2,000 messages", 500_000, 2_000, _LONG),
+    _Prompt("500 KB in 2,000 messages of a text part", 500_000, 2_000, _LONG, has_parts=True),
+    _Prompt("500 KB in 2,000 messages, half calls and results", 500_000, 2_000, _LONG, has_calls=True),
 )
 
 
@@ -97,12 +110,12 @@ def _costs(rounds: int) -> list[list[float]]:
 
 
 def _microseconds(fields: dict[str, Any]) -> float:
-    contents = plain_contents(Kind.CHAT, fields)
-    size = text_size(Kind.CHAT, fields, contents)
+    texts = message_texts(Kind.CHAT, fields)
+    size = text_size(Kind.CHAT, fields, texts)
     gc.collect()
     begin = time.process_time()
     for _ in range(OPERATIONS):
-        prompt_prefix(Kind.CHAT, fields, _MODEL, size, contents)
+        prompt_prefix(Kind.CHAT, fields, _MODEL, size, texts)
     return (time.process_time() - begin) / OPERATIONS * 1e6
 
 

@@ -15,10 +15,11 @@ from gateway.configuration import ConfigurationError, parse
 from gateway.errors import Refused, refusal_answer
 from gateway.events import HELD_LIMIT_BYTES, EventReader
 from gateway.headers import answer_headers, forwarded, request_head, usable_request_id
+from gateway.message_texts import message_texts
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix, session_of
 from gateway.text_format import MOST_SAMPLES, labels_of, samples_of
-from gateway.text_size import plain_contents, text_size
+from gateway.text_size import text_size
 from policies.hints import MAX_TEXT, hints
 from tests.fuzz import strict
 from tests.fuzz.wire import answered, served
@@ -94,8 +95,8 @@ def body(data: bytes, cuts: Cuts) -> None:
         return
     session_of(view.fields)
     for kind in (Kind.CHAT, Kind.COMPLETION, Kind.JSON):
-        contents = plain_contents(kind, view.fields)
-        prompt_prefix(kind, view.fields, view.model, text_size(kind, view.fields, contents), contents)
+        texts = message_texts(kind, view.fields)
+        prompt_prefix(kind, view.fields, view.model, text_size(kind, view.fields, texts), texts)
         changed, asked = for_engine(data, view, kind, "other" if view.model else "")
         try:
             before, after = orjson.loads(data), orjson.loads(changed)
