@@ -181,7 +181,8 @@ class PathSettings:
     follow_traffic: bool = True
     """Whether the shares move with what arrives, by 0.2 at most."""
     cold_open: bool = True
-    """False refuses cold requests, emergencies apart."""
+    """False refuses cold requests, emergencies apart. Cold is also what can never be hot unless a trusted client says so: prompts below 256 characters and embeddings,
+    both without a session, and everything where `affinity.enabled` is false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class Tagging:
             self._least_rules = business_rules(settings.business_types)
         self._drops_optional_work = drops_optional_work
         self._aliases = settings.aliases
-        self._looks_for_prefixes = settings.affinity.enabled and _is_shared(settings)
+        self._looks_for_prefixes = settings.affinity.enabled and _paths_matter(settings)
         self._classifies = bool(settings.business_types)
         self._sample = settings.classifier.agreement_sample
         self._sampled = 0.0
@@ -195,10 +195,10 @@ class Tagging:
         return source, said
 
 
-def _is_shared(settings: Settings) -> bool:
-    """Whether there is a backend to choose or a slot to share out; behind one backend without a window what a cache holds changes nothing."""
+def _paths_matter(settings: Settings) -> bool:
+    """Whether there is a backend to choose, a slot to share out or a path to close; else what a cache holds changes nothing."""
     [first, *others] = settings.pools
-    return bool(others) or len(first.backends) > 1 or first.window is not None
+    return bool(others) or len(first.backends) > 1 or first.window is not None or not settings.paths.cold_open
 
 
 def _terms(client: Client, business: BusinessType) -> _Terms:

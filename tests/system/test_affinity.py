@@ -16,7 +16,7 @@ from gateway.settings import (
     Settings,
 )
 from tests.backend import Backend, Request, Script, json_script
-from tests.running import Running, running_with
+from tests.running import Running, running, running_with
 from tests.system.crowd import route
 
 SYSTEM = "You answer for the desk of loans, and for nobody else. " * 20
@@ -105,3 +105,10 @@ async def test_a_closed_cold_path_says_so_to_cold_requests_until_they_are_hot() 
             assert json.loads(refused.body)["error"]["message"].startswith("Only requests whose prompt")
         assert (await gateway.post(chat("q"))).status == 200
         assert gateway.metric("headrace_refusals_total", reason="cold_path_closed") == 2
+
+
+async def test_behind_one_backend_a_closed_cold_path_opens_to_what_comes_often_as_well() -> None:
+    paths = PathSettings(cold_open=False, reuse_cache_min_hits=2)
+    async with Backend(lambda _: json_script({})) as backend, running(backend, paths=paths) as gateway:
+        assert (await gateway.post(chat("q"))).status == 503
+        assert (await gateway.post(chat("q"))).status == 200
