@@ -20,6 +20,8 @@ P99_OF_ROUND_ROBIN = 0.78
 LARGEST_LOAD_REQUESTS = 1.0
 SHIFT_SECONDS = 10.0
 STORM_REQUESTS = 2.0
+BACK_SECONDS = 40.0
+"""Headrace gives an engine that comes back its whole window within 30 s."""
 GROWN_MB = 48.0
 """One and a half times what the settings promise of a full table; what the measurement itself holds is in it."""
 FLAT_RATIO = 1.2
@@ -52,6 +54,8 @@ def disturbance_verdicts(found: Disturbed) -> list[Verdict]:
     return [
         _at_most("popularity shifts: share back after", found.shift_seconds, SHIFT_SECONDS, "s"),
         _at_most(storm, found.storm_requests, STORM_REQUESTS, "requests"),
+        _at_most("the new engine finds what the others find after", found.restart_seconds, BACK_SECONDS, "s"),
+        _at_most("the new engine has 0.75 x the mean load after", found.load_seconds, BACK_SECONDS, "s"),
     ]
 
 

@@ -6,7 +6,8 @@ So it is never shorter than `WINDOW_SECONDS`.
 
 Restart: an engine's connections end, it refuses for a second, and is back with an empty cache. A storm is when everything that was there, or
 everybody who sees an empty engine, goes there at once: its moving mean load is compared with the pool's. Its own cached-token share is measured over
-`ENGINE_WINDOW_SECONDS`, since it gets an eighth of the requests.
+`ENGINE_WINDOW_SECONDS`, since it gets an eighth of the requests; so is the time until it has `LOAD_LEVEL` of the pool's mean load again. Without both its prefixes would not have
+moved back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from tests.bench.cache.fleet import DOWN_SECONDS, RESTARTED
 from tests.bench.cache.run import Run
-from tests.bench.cache.samples import back_after, cached_share, load_shares, worst_overshoot
+from tests.bench.cache.samples import back_after, cached_share, load_back_after, load_shares, worst_overshoot
 from tests.bench.cache.schedule import MEASURED, RESTART, SHIFT
 
 WINDOW_SECONDS = 2.0
@@ -23,6 +24,7 @@ SETTLED_SECONDS = 8.0
 SETTLED_WITHIN = 0.10
 ENGINE_WINDOW_SECONDS = 4.0
 ENGINE_WITHIN = 0.15
+LOAD_LEVEL = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class Disturbed:
     """Cached-token share of all engines since the new one is back."""
     restart_seconds: float
     """Since it is back, until the new engine's moving share is near that of the fleet; infinite if it never is."""
+    load_seconds: float
+    """Since it is back, until its moving load is near the mean again; infinite if it never is."""
     unanswered_shift: int
     unanswered_restart: int
 
@@ -66,6 +70,9 @@ def disturbed(one: Run) -> Disturbed:
             level=(1 - ENGINE_WITHIN) * fleet_share,
             window=ENGINE_WINDOW_SECONDS,
             engine=RESTARTED,
+        ),
+        load_seconds=load_back_after(
+            samples, back, restart_end, level=LOAD_LEVEL, window=ENGINE_WINDOW_SECONDS, engine=RESTARTED
         ),
         unanswered_shift=sum(call.status != 200 for call in one.calls_of(SHIFT)),
         unanswered_restart=sum(call.status != 200 for call in one.calls_of(RESTART)),

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.arithmetic import percentile
-from tests.bench.cache.disturbances import Disturbed
+from tests.bench.cache.disturbances import LOAD_LEVEL, Disturbed
 from tests.bench.cache.fleet import KV_BLOCKS, POOL
 from tests.bench.cache.run import Figures, Run, Saturation, figures
 from tests.bench.cache.samples import mean_loads
@@ -105,7 +105,8 @@ def disturbance_lines(found: Disturbed) -> list[str]:
         f"popularity shifts: {found.before_share:.1%} cached before, {found.settled_share:.1%} when settled, within 10 % of that "
         f"{_seconds(found.shift_seconds)}; {found.unanswered_shift} calls without an answer",
         f"an engine restarts: {found.unanswered_restart} calls without an answer; its part of the load in % by the second: {shares}",
-        f"its cached share within 15 % of the fleet's ({found.fleet_share:.1%}) {_seconds(found.restart_seconds)}",
+        f"its cached share within 15 % of the fleet's ({found.fleet_share:.1%}) {_seconds(found.restart_seconds)}; "
+        f"{LOAD_LEVEL:g} x the mean load {_seconds(found.load_seconds)}",
     ]
 
 

@@ -79,6 +79,17 @@ def back_after(
     return math.inf
 
 
+def load_back_after(
+    samples: Samples, begin: float, end: float, *, level: float, window: float, engine: int
+) -> float:
+    """Seconds from `begin` until an engine's moving mean load first reaches `level` times that of the pool; infinite if it does not by `end`."""
+    for at in moments(samples, begin, end, window):
+        loads = mean_loads(samples, at - window, at)
+        if loads[engine] >= level * fmean(loads):
+            return at - begin
+    return math.inf
+
+
 def worst_overshoot(samples: Samples, begin: float, end: float, *, window: float, engine: int) -> float:
     """The most requests by which a moving mean load of an engine is above `BOUND` times that of the pool."""
     return max(

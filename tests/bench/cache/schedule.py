@@ -80,9 +80,9 @@ def disturbed_phases(
     warm_up_seconds: float = 15.0,
     steady_seconds: float = 5.0,
     shift_seconds: float = 20.0,
-    restart_seconds: float = 15.0,
+    restart_seconds: float = 50.0,
 ) -> tuple[Phase, ...]:
-    """The popular prefixes change, and later an engine is replaced by a new one."""
+    """The popular prefixes change, and later an engine is replaced by a new one; longer than Headrace's slow start of 30 s."""
     return (
         Phase(WARM_UP, LOAD, warm_up_seconds),
         Phase(MEASURED, LOAD, steady_seconds),

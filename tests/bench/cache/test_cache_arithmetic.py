@@ -21,6 +21,7 @@ from tests.bench.cache.samples import (
     back_after,
     cached_share,
     increase,
+    load_back_after,
     load_shares,
     mean_loads,
     over_bound,
@@ -53,6 +54,7 @@ _DISTURBED = Disturbed(
     load_shares=[0.05, 0.12],
     fleet_share=0.44,
     restart_seconds=6.0,
+    load_seconds=20.0,
     unanswered_shift=0,
     unanswered_restart=3,
 )
@@ -124,6 +126,14 @@ def test_a_storm_is_the_worst_moving_load_of_one_engine() -> None:
     assert load_shares(samples, 2.0, 4.0, 7) == [10 / 24, 10 / 24]
 
 
+def test_a_load_is_back_when_it_is_near_the_mean() -> None:
+    without, half, whole = [8] * 7 + [0], [8] * 7 + [4], [8] * 8
+    samples = _samples([0.5] * 59, loads=[without] * 20 + [half] * 20 + [whole] * 20)
+    took = load_back_after(samples, 1.0, 6.0, level=0.75, window=1.0, engine=7)
+    assert abs(took - 3.5) < 0.15
+    assert load_back_after(samples, 1.0, 4.0, level=0.75, window=1.0, engine=7) == math.inf
+
+
 def _ended(due: float, phase: int, *, first_byte_ms: float = 100.0, status: int = 200) -> Ended:
     call = Call(due, phase, Kind.SYSTEM, 1, 0, -1, (40,), 20, False, False)
     return Ended(call, status, first_byte_ms, 2 * first_byte_ms, "")
@@ -165,6 +175,7 @@ def test_what_a_disturbance_did_is_read_from_its_phases() -> None:
     assert found.storm_requests == -0.5
     assert found.load_shares == [1 / 8] * 9
     assert 4.0 < found.restart_seconds < 7.0
+    assert abs(found.load_seconds - 4.0) < 0.15
 
 
 def test_headrace_is_compared_with_the_better_router_of_each_policy() -> None:
@@ -195,10 +206,12 @@ def test_bars_without_an_opponent_are_left_out_and_the_others_stay() -> None:
     assert missed(verdicts(replace(_FIGURES, unanswered=1), {}))
 
 
-def test_a_disturbance_has_a_bar_on_time_and_one_on_load() -> None:
+def test_a_disturbance_has_bars_on_times_and_on_load() -> None:
     assert not missed(disturbance_verdicts(_DISTURBED))
     assert missed(disturbance_verdicts(replace(_DISTURBED, shift_seconds=math.inf)))
     assert missed(disturbance_verdicts(replace(_DISTURBED, storm_requests=2.1)))
+    assert missed(disturbance_verdicts(replace(_DISTURBED, restart_seconds=math.inf)))
+    assert missed(disturbance_verdicts(replace(_DISTURBED, load_seconds=40.1)))
 
 
 def test_the_comparison_has_a_row_for_each_contender() -> None:
