@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gateway.headers import forwarded, header_lines, usable_request_id
 from gateway.tagging import Client, Tagging
-from gateway.tenants import CREDENTIAL_HEADERS
+from gateway.tenants import key_in, without_credentials
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -18,10 +18,10 @@ Pairs = Sequence[tuple[bytes, bytes]]
 class ClientHead:
     """`lines` go to an engine as they are; `keyless_lines` where it has a key of its own, or where the client's was for this gateway.
 
-    `request_id` is "" where none is usable.
+    `request_id` is "" where none is usable, `key` empty where the client sent none.
     """
 
-    __slots__ = ("_after", "_before", "_client", "_length_at", "keyless_lines", "lines", "request_id")
+    __slots__ = ("_after", "_before", "_client", "_length_at", "key", "keyless_lines", "lines", "request_id")
 
     def __init__(self, headers: Pairs) -> None:
         self._length_at = -1
@@ -34,7 +34,8 @@ class ClientHead:
                 self.request_id = value.decode("ascii")
         passed = forwarded(headers)
         self.lines = header_lines(passed)
-        self.keyless_lines = header_lines([pair for pair in passed if pair[0] not in CREDENTIAL_HEADERS])
+        self.key = key_in(headers)
+        self.keyless_lines = header_lines(without_credentials(passed, self.key))
         self._before = list(headers[: self._length_at]) if self._length_at >= 0 else list(headers)
         self._after = list(headers[self._length_at + 1 :])
 

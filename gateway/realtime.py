@@ -38,7 +38,7 @@ from gateway.relay import Send, route_label, verdict_of
 from gateway.settings import Settings
 from gateway.tagging import Tagging
 from gateway.telemetry import Telemetry
-from gateway.tenants import CREDENTIAL_HEADERS, without_keys
+from gateway.tenants import key_in, without_credentials, without_keys
 from gateway.turnstile import Turnstile
 from gateway.upstream.client import Upstream
 from gateway.upstream.failures import ConnectFailed, ConnectTimeout, PoolFull, UpstreamFailure
@@ -212,7 +212,7 @@ class Realtime:
             record.backend, record.pool, record.attempts = backend.id, backend.pool, lease.attempts
             pool = self._upstream.pool(backend.id)
             endpoint = pool.endpoint
-            asked = without_keys(query) if keeps_keys else query
+            asked = without_keys(query, key_in(client.headers)) if keeps_keys else query
             target = endpoint.prefix.decode() + PATH + (f"?{asked}" if asked else "")
             headers = _engine_headers(client.headers, record.request_id, endpoint.authorization, keeps_keys)
             try:
@@ -310,11 +310,13 @@ def _engine_headers(
 
     The client's key stays here where the backend has one of its own, or where it was meant for this gateway (`keeps_keys`).
     """
-    drops_key = bool(authorization) or keeps_keys
+    passed = forwarded(client_headers)
+    if authorization or keeps_keys:
+        passed = without_credentials(passed, key_in(client_headers))
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in forwarded(client_headers)
-        if not name.startswith(_OWN_HANDSHAKE) and not (drops_key and name in CREDENTIAL_HEADERS)
+        for name, value in passed
+        if not name.startswith(_OWN_HANDSHAKE)
     ]
     if authorization:
         headers.append(("authorization", authorization.decode()))

@@ -39,7 +39,7 @@ class Request:
         self.limits = route.limits
         query: bytes = scope["query_string"]
         if query and client.tagging.tells_tenants_apart:
-            query = without_keys(query.decode("latin-1")).encode("latin-1")
+            query = without_keys(query.decode("latin-1"), head.key).encode("latin-1")
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.target = raw_path + b"?" + query if query else raw_path
         self.head = head

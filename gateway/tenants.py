@@ -3,8 +3,8 @@
 Decides: the tenant, or a 401. The key is what stands in `Authorization: Bearer`, else in `x-api-key`, else in `api-key`. Without tenants in the
 configuration nobody is asked for a key, every client is `anonymous`, and whatever it sent passes to the engine untouched. With tenants a
 wrong key is refused (the client means to be somebody), and a missing one is `anonymous` where that is allowed.
-With tenants a client's key was meant for this gateway, wherever it wrote it: none of `CREDENTIAL_HEADERS` is forwarded, and of a query only
-what `without_keys` leaves.
+With tenants a client's key was meant for this gateway, wherever it wrote it: only what `without_credentials` leaves of the headers and `without_keys` of a query is
+forwarded. A key shorter than `LEAST_KEY_BYTES` is not looked for by its text in other places: it might be a part of any word.
 Settings: `tenants`, `anonymous`.
 
 Secrets: only SHA-256 digests are kept. A digest is looked up by its first 8 bytes and compared as a whole in constant time. What that lookup
@@ -14,7 +14,7 @@ and nothing is cached under the keys themselves, since hashing one takes less th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
@@ -28,7 +28,8 @@ from policies.terms import Lane, Refusal
 KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 """Where a key is looked for."""
 CREDENTIAL_HEADERS = KEY_HEADERS | {b"cookie"}
-"""Where a client may have put one."""
+"""Where a client may have put one, a key of the engine's own among them."""
+LEAST_KEY_BYTES = 8
 _KEY_MEMBERS = frozenset({"key", "api_key", "api-key", "apikey", "access_token"})
 
 _PREFIX_BYTES = 8
@@ -69,7 +70,7 @@ class Tenants:
         """The tenant of a request with these headers (lower-case names); `Refused` with a 401 where there is none for it."""
         if not self._by_name:
             return self.anonymous
-        key = key_in([pair for pair in headers if pair[0] in KEY_HEADERS])
+        key = key_in(headers)
         if not key:
             if self._allows_anonymous:
                 return self.anonymous
@@ -113,17 +114,31 @@ def _tenant(settings: TenantSettings) -> Tenant:
     )
 
 
-def without_keys(query: str) -> str:
-    """A query less the members that may hold a key; what stays is as it was written."""
-    parts = query.split("&")
-    names = [unquote_plus(part.partition("=")[0]).strip().lower() for part in parts]
-    return "&".join(part for part, name in zip(parts, names, strict=True) if name not in _KEY_MEMBERS)
+def without_credentials(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> list[tuple[bytes, bytes]]:
+    """Headers less those that may hold a key, and those that hold this one."""
+    is_told = len(key) >= LEAST_KEY_BYTES
+    return [pair for pair in pairs if pair[0] not in CREDENTIAL_HEADERS and not (is_told and key in pair[1])]
 
 
-def key_in(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """The key in headers of `KEY_HEADERS`; empty where there is none. A scheme other than Bearer is none of this gateway's."""
+def without_keys(query: str, key: bytes) -> str:
+    """A query less the members that may hold a key, and those that hold this one; what stays is as it was written."""
+    told = key.decode("latin-1") if len(key) >= LEAST_KEY_BYTES else None
+    kept = []
+    for part in query.split("&"):
+        if unquote_plus(part.partition("=")[0]).strip().lower() in _KEY_MEMBERS:
+            continue
+        if told is not None and (told in part or told in unquote_plus(part, "latin-1")):
+            continue
+        kept.append(part)
+    return "&".join(kept)
+
+
+def key_in(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The key in them; empty where there is none. A scheme other than Bearer is none of this gateway's."""
     keys: dict[bytes, bytes] = {}
-    for name, value in pairs:
+    for name, value in headers:
+        if name not in KEY_HEADERS:
+            continue
         if name == b"authorization":
             if value[:7].lower() != _BEARER:
                 continue

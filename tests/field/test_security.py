@@ -57,6 +57,16 @@ PLACES: dict[str, tuple[str, list[Header]]] = {
     "cookie alone": ("", [(b"Cookie", b"key=" + KEY)]),
     "query beside it": ("?key=" + KEY.decode(), [BEARER]),
     "query alone": ("?a=1&api_key=" + KEY.decode() + "&b=2", []),
+    "query by any name": ("?token=" + KEY.decode() + "&a=1&b=2&auth=x;key=" + KEY.decode(), [BEARER]),
+    "header by any name": (
+        "",
+        [
+            BEARER,
+            (b"X-Goog-Api-Key", KEY),
+            (b"Referer", b"http://a/?key=" + KEY),
+            (b"X-Auth-Token", b"t " + KEY),
+        ],
+    ),
     "encoded name": ("?%61pi%5Fkey=" + KEY.decode(), []),
     "basic": ("", [(b"Authorization", b"Basic " + base64.b64encode(b"me:" + KEY))]),
     "own headers": ("", [BEARER, *OWN]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import Refused, refusal_answer
 from gateway.settings import AnonymousSettings, TenantSettings
-from gateway.tenants import KEY_HEADERS, Tenant, Tenants, without_keys
+from gateway.tenants import KEY_HEADERS, Tenant, Tenants, without_credentials, without_keys
 from policies.terms import Lane, Refusal
 
 Headers = list[tuple[bytes, bytes]]
@@ -139,8 +139,23 @@ def test_the_names_that_can_come_out_are_known() -> None:
 
 
 def test_of_a_query_only_members_that_may_hold_a_key_are_taken_out() -> None:
-    assert without_keys("") == ""
-    assert without_keys("limit=2&after=%6bey&&x") == "limit=2&after=%6bey&&x"
-    assert (
-        without_keys("key=1&a=b+c&API_KEY=2&%6Bey=3&api-key&apikey=&access_token=t&keys=4") == "a=b+c&keys=4"
-    )
+    assert without_keys("", b"") == ""
+    assert without_keys("limit=2&after=%6bey&&x", b"") == "limit=2&after=%6bey&&x"
+    query = "key=1&a=b+c&API_KEY=2&%6Bey=3&api-key&apikey=&access_token=t&keys=4"
+    assert without_keys(query, b"") == "a=b+c&keys=4"
+
+
+@pytest.mark.parametrize(
+    "written", ["token=gate-key-1", "a=1;key=gate-key-1", "gate%2Dkey-1", "x=Bearer+gate-key-1"]
+)
+def test_the_key_itself_stays_here_wherever_it_is_written(written: str) -> None:
+    assert without_keys(f"a=1&{written}&b=2", b"gate-key-1") == "a=1&b=2"
+    value = written.replace("%2D", "-").encode()
+    headers = [(b"x-goog-api-key", value), (b"referer", b"http://a/?" + value), (b"accept", b"*/*")]
+    assert without_credentials(headers, b"gate-key-1") == [(b"accept", b"*/*")]
+
+
+def test_a_key_of_a_few_letters_is_not_taken_for_a_part_of_every_word() -> None:
+    assert without_keys("a=json&b=1", b"json") == "a=json&b=1"
+    headers = [(b"content-type", b"application/json"), (b"cookie", b"a")]
+    assert without_credentials(headers, b"json") == headers[:1]
