@@ -69,7 +69,7 @@ class View(NamedTuple):
 
     `lacks_usage`: a stream whose usage the client did not ask for, so that the gateway may ask for itself; False where the client
     asked, does not stream, or sent options that may not be touched. `has_options`: the body names `stream_options`. `fields`: the
-    decoded JSON object, which nobody changes.
+    decoded JSON object, which nobody changes. `model_span`: where the model stands in a form.
     """
 
     model: str = ""
@@ -77,6 +77,7 @@ class View(NamedTuple):
     lacks_usage: bool = False
     has_options: bool = False
     fields: dict[str, Any] = NO_FIELDS
+    model_span: tuple[int, int] | None = None
 
 
 NOTHING_SEEN = View()
@@ -112,10 +113,10 @@ def _may_ask_for_usage(options: Any) -> bool:
     return options.get("include_usage") is not True and not options.get("continuous_usage_stats")
 
 
-def view_form(body: bytes) -> View:
+def view_form(body: bytes, content_type: bytes) -> View:
     """Of a multipart form: its `model` field, wherever it stands."""
-    span = field_span(body, "model")
-    return View(model=body[span[0] : span[1]].decode("utf-8", "replace")) if span else View()
+    span = field_span(body, content_type, "model")
+    return View(model=body[span[0] : span[1]].decode("utf-8", "replace"), model_span=span) if span else View()
 
 
 def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[bytes, bool]:
@@ -125,7 +126,7 @@ def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[
     """
     if engine_model != view.model:
         if kind is Kind.FORM:
-            span = field_span(body, "model")
+            span = view.model_span
             assert span is not None, "an alias came from this field"
             body = body[: span[0]] + engine_model.encode() + body[span[1] :]
         else:

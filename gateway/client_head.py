@@ -21,17 +21,30 @@ class ClientHead:
     `request_id` is "" where none is usable, `key` empty where the client sent none.
     """
 
-    __slots__ = ("_after", "_before", "_client", "_length_at", "key", "keyless_lines", "lines", "request_id")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_client",
+        "_length_at",
+        "content_type",
+        "key",
+        "keyless_lines",
+        "lines",
+        "request_id",
+    )
 
     def __init__(self, headers: Pairs) -> None:
         self._length_at = -1
         self._client: Client | None = None
+        self.content_type = b""
         self.request_id = ""
         for index, (name, value) in enumerate(headers):
             if name == b"content-length":
                 self._length_at = index
             elif name == b"x-request-id" and not self.request_id and usable_request_id(value):
                 self.request_id = value.decode("ascii")
+            elif name == b"content-type" and not self.content_type:
+                self.content_type = value
         passed = forwarded(headers)
         self.lines = header_lines(passed)
         self.key = key_in(headers)

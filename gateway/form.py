@@ -1,8 +1,8 @@
 """Where a field of a multipart form stands (RFC 7578), without decoding the rest of it.
 
-The boundary is the body's first line, as every client writes it; a form with a preamble is not looked into. A part's headers say what it
-is and its content never does, so a file cannot pass for a field. Of several fields of one name the last counts, as it does in
-the engines' form parser; a part with a file name is a file, whatever its name.
+The boundary is the one of `Content-Type`, which is what the engines go by; a form that does not begin with it (line ends apart), or whose head names no or more than one, is
+not looked into: their parser refuses it. A part's headers say what it is and its content never does, so a file cannot pass for a field. Of
+several fields of one name the last counts, as it does in that parser; a part with a file name is a file, whatever its name.
 Cost: one search for the boundary over the body.
 """
 
@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import re
 
-_BOUNDARY = re.compile(rb"--[^\r\n]{1,200}?(?=[ \t]*\r\n)")
+_BOUNDARY = re.compile(rb';[ \t]*boundary=("[^"\\\r\n]{1,200}"|[^;",\s]{1,200})[ \t]*(?=;|\Z)', re.IGNORECASE)
 _DISPOSITION = re.compile(rb"^content-disposition[ \t]*:[ \t]*form-data(.*)$", re.IGNORECASE | re.MULTILINE)
 _PARAMETER = re.compile(rb';[ \t]*([^=;\s]+)[ \t]*=[ \t]*("(?:[^"\\]|\\.)*"|[^;\s]*)')
 
 
-def field_span(body: bytes, name: str) -> tuple[int, int] | None:
+def field_span(body: bytes, content_type: bytes, name: str) -> tuple[int, int] | None:
     """Start and end of the value of the field called `name`, None where there is none."""
-    boundary = _BOUNDARY.match(body)
-    if boundary is None:
+    named = _BOUNDARY.findall(content_type)
+    if len(named) != 1:
+        return None
+    text = re.escape(b"--" + named[0].strip(b'"'))
+    first = re.match(rb"[\r\n]*%b[ \t]*(?=\r\n)" % text, body)
+    if first is None:
         return None
     found: tuple[int, int] | None = None
-    part_start = boundary.end()
-    text = re.escape(boundary[0])
+    part_start = first.end()
     # The pattern begins with the boundary itself, so that the search is one for a plain string; the line end before it comes second.
     line = re.compile(rb"%b(?<=\r\n%b)(?:--)?[ \t]*(?=\r\n|\Z)" % (text, text))
     for next_line in line.finditer(body, part_start):

@@ -57,7 +57,7 @@ class Request:
         if not body and self.kind is Kind.JSON:
             return  # some calls have none, as `/v1/responses/{id}/cancel`
         try:
-            self.view = view_form(body) if self.kind is Kind.FORM else view_json(body)
+            self.view = view_form(body, self.head.content_type) if self.kind is Kind.FORM else view_json(body)
         except Refused:
             if self.is_known:
                 raise

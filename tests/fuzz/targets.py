@@ -85,7 +85,7 @@ def events(data: bytes, cuts: Cuts) -> None:
 
 def body(data: bytes, cuts: Cuts) -> None:
     """A body is an object or refused; what is changed in it is what was to be changed; nothing that a body says makes a header."""
-    view_form(data)
+    view_form(data, b"multipart/form-data; boundary=" + data[2:40].partition(b"\r\n")[0])
     try:
         view = view_json(data)
     except Refused as refused:

@@ -14,7 +14,7 @@ from gateway.body import ClientLeft, View, for_engine, read_body, view_form, vie
 from gateway.errors import Refused
 from gateway.paths import Kind
 from policies.terms import Refusal
-from tests.gateway.test_form import file, form, model
+from tests.gateway.test_form import CONTENT_TYPE, file, form, model
 from tests.strategies import JSON_OBJECTS
 
 LEFT: dict[str, Any] = {"type": "http.disconnect"}
@@ -178,7 +178,7 @@ def test_no_bytes_raise_anything_but_a_refusal(body: bytes) -> None:
             view_json(text)
         except Refused as refused:
             assert refused.reason is Refusal.BAD_REQUEST
-        view_form(text)
+        view_form(text, CONTENT_TYPE)
 
 
 @pytest.mark.parametrize(
@@ -239,12 +239,12 @@ def test_an_alias_is_replaced_by_the_name_that_the_engine_knows() -> None:
 def test_in_a_form_only_the_field_is_replaced() -> None:
     evil = b'\r\nContent-Disposition: form-data; name="model"\r\n\r\nalias\r\n'
     body = form(file(evil), model(b"alias"))
-    view = view_form(body)
-    assert view == View("alias")
+    view = view_form(body, CONTENT_TYPE)
+    assert view.model == "alias"
     sent, added = for_engine(body, view, Kind.FORM, "模型")
     assert (sent, added) == (form(file(evil), model("模型".encode())), False)
 
 
 def test_a_form_without_a_model_names_none() -> None:
-    assert view_form(form(file(b"x"))) == View()
-    assert view_form(form(model(b"\xff"))) == View("�")
+    assert view_form(form(file(b"x")), CONTENT_TYPE) == View()
+    assert view_form(form(model(b"\xff")), CONTENT_TYPE).model == "�"

@@ -10,6 +10,7 @@ from gateway.form import field_span
 from tests.strategies import pieces
 
 BOUNDARY = b"----b.0+(x)"
+CONTENT_TYPE = b'multipart/form-data; boundary="%b"' % BOUNDARY
 
 
 def part(value: bytes, *headers: bytes) -> bytes:
@@ -34,8 +35,8 @@ def file(content: bytes) -> bytes:
     )
 
 
-def found(body: bytes) -> bytes | None:
-    span = field_span(body, "model")
+def found(body: bytes, content_type: bytes = CONTENT_TYPE) -> bytes | None:
+    span = field_span(body, content_type, "model")
     return None if span is None else body[span[0] : span[1]]
 
 
@@ -54,7 +55,7 @@ def found(body: bytes) -> bytes | None:
         form(model()).removesuffix(b"\r\n"),
         form(model()) + b"an epilogue",
         form(part(b"no headers"), model()),
-        form(model(), boundary=b"x"),
+        b"\r\n\r\n" + form(model()),
         form(file(b"\r\n--" + BOUNDARY + b"x\r\n"), model()),
     ],
 )
@@ -80,10 +81,29 @@ def test_the_model_is_found_wherever_it_stands(body: bytes) -> None:
         form(part(b"x", b"Content-Type: text/plain")),
         b"--" + BOUNDARY + b"\r\n" + model(),
         b"preamble\r\n" + form(model()),
+        form(model(), boundary=b"other"),
+        form(model(b"evil"), boundary=b"other") + form(model()),
     ],
 )
 def test_nothing_else_is_taken_for_it(body: bytes) -> None:
     assert found(body) is None
+
+
+@pytest.mark.parametrize(
+    ("content_type", "model_there"),
+    [
+        (b"multipart/form-data; boundary=b", b"tiny"),
+        (b'Multipart/Form-Data; charset=utf-8;Boundary="b" ; x=y', b"tiny"),
+        (b"multipart/form-data", None),
+        (b"", None),
+        (b"multipart/form-data; boundary=", None),
+        (b"multipart/form-data; boundary=other", None),
+        (b"multipart/form-data; boundary=b; boundary=other", None),
+        (b"multipart/form-data; xboundary=b", None),
+    ],
+)
+def test_the_boundary_is_the_one_that_the_head_names(content_type: bytes, model_there: bytes | None) -> None:
+    assert found(form(model(), boundary=b"b"), content_type) == model_there
 
 
 def test_a_value_may_be_empty_or_hold_line_ends() -> None:
@@ -123,4 +143,4 @@ def test_whatever_a_file_holds_it_names_no_model(content: bytes, value: bytes, p
 def test_no_bytes_make_it_fail(data: st.DataObject) -> None:
     body = form(file(b"RIFF\r\n--"), model())
     parts = pieces(body, sorted(data.draw(st.sets(st.integers(1, len(body) - 1), max_size=4))))
-    field_span(b"".join(data.draw(st.permutations(parts))), "model")
+    field_span(b"".join(data.draw(st.permutations(parts))), CONTENT_TYPE, "model")
