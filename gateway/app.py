@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from prometheus_client import Gauge
 from starlette.middleware.cors import CORSMiddleware
 
 from gateway.admin import Gate, is_admin
@@ -19,6 +20,7 @@ from gateway.alert_forms import summary
 from gateway.alert_metrics import AlertsNow
 from gateway.alerts import Alerts
 from gateway.body import Receive
+from gateway.body_room import BodyRoom
 from gateway.canary import Canaries
 from gateway.configuration import backend_name
 from gateway.core_rules import backend_plans, core_rules, lane_wait_seconds, pool_plans
@@ -72,6 +74,11 @@ class Gateway:
         self.telemetry.registry.register(StoreNow(lambda: self.sessions.shared))
         self.sessions.configure(settings.sessions)
         self.is_leaving = False
+        self.bodies = BodyRoom(_bytes_of(settings.server.max_bodies_mb))
+        held = Gauge(
+            "headrace_request_body_bytes", "Of bodies above 64 KB, held now", registry=self.telemetry.registry
+        )
+        held.set_function(lambda: float(self.bodies.held_bytes))
         self.proxy = Proxy(
             self._snapshot(settings, self._tagging(settings)),
             self.turnstile,
@@ -79,6 +86,7 @@ class Gateway:
             self.telemetry,
             None,
             Responses(self.router.fleet, clock, self.sessions.response, self.sessions.put_response),
+            self.bodies,
         )
         self.realtime = Realtime(
             self.turnstile,
@@ -160,6 +168,7 @@ class Gateway:
         self.turnstile.max_wait_seconds = settings.queue.max_wait_seconds
         self.turnstile.lane_wait_seconds = lane_wait_seconds(settings)
         self.proxy.snapshot = self._snapshot(settings, tagging)
+        self.bodies.limit_bytes = _bytes_of(settings.server.max_bodies_mb)
         self._configure_log(settings.log.requests)
         origins = settings.server.cors_origins
         self._entry = _with_cors(self._dispatch, origins) if origins else self._dispatch
@@ -231,7 +240,7 @@ class Gateway:
 
     def _snapshot(self, settings: Settings, tagging: Tagging) -> Snapshot:
         return Snapshot(
-            max_body_bytes=int(settings.server.max_body_mb * 1024 * 1024),
+            max_body_bytes=_bytes_of(settings.server.max_body_mb),
             aliases=settings.aliases,
             tagging=tagging,
             histories=Histories(settings.sessions, self.sessions.current),
@@ -246,6 +255,10 @@ class Gateway:
             self._log.close()
             self._log = None
             self.proxy.log = None
+
+
+def _bytes_of(megabytes: float) -> int:
+    return int(megabytes * 1024 * 1024)
 
 
 def idle_router(settings: Settings) -> Router:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gateway.body_room import BodyPlace
 from gateway.errors import Refused
 from gateway.form import field_span
 from gateway.paths import Kind
@@ -26,8 +27,10 @@ class ClientLeft(Exception):
     """The client's connection ended while its request was still coming."""
 
 
-async def read_body(receive: Receive, declared_length: int | None, limit_bytes: int) -> bytes:
-    """The whole body; `Refused` beyond the limit, before reading it where its length was declared."""
+async def read_body(
+    receive: Receive, declared_length: int | None, limit_bytes: int, place: BodyPlace
+) -> bytes:
+    """The whole body; `Refused` beyond the limit, before reading it where its length was declared, and where there is no room for it."""
     if declared_length is not None and declared_length > limit_bytes:
         raise too_large(limit_bytes)
     message = await receive()
@@ -37,12 +40,14 @@ async def read_body(receive: Receive, declared_length: int | None, limit_bytes: 
     if not message.get("more_body", False):
         if len(body) > limit_bytes:
             raise too_large(limit_bytes)
+        place.grows(len(body))
         return body
     parts = [body]
     size = len(body)
     while message.get("more_body", False):
         if size > limit_bytes:
             raise too_large(limit_bytes)
+        place.grows(size)
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
@@ -51,6 +56,7 @@ async def read_body(receive: Receive, declared_length: int | None, limit_bytes: 
         parts.append(part)
     if size > limit_bytes:
         raise too_large(limit_bytes)
+    place.grows(size)
     return b"".join(parts)
 
 

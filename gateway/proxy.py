@@ -23,6 +23,7 @@ from gateway.body import (
     read_body,
     too_large,
 )
+from gateway.body_room import BodyRoom
 from gateway.clamp import clamped
 from gateway.client_head import ClientHead
 from gateway.departure import ClientGone, Departure
@@ -82,6 +83,7 @@ class Proxy:
         telemetry: Telemetry,
         log: Callable[[Record], None] | None,
         responses: Responses,
+        bodies: BodyRoom,
     ) -> None:
         self.snapshot = snapshot
         self.live: set[Departure] = set()
@@ -92,6 +94,7 @@ class Proxy:
         self._turnstile = turnstile
         self._degradation = turnstile.router.degradation
         self._upstream = upstream
+        self._bodies = bodies
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         turnstile.on_emergency_waiting = Preemptor(turnstile.router, self.live).look
@@ -108,7 +111,7 @@ class Proxy:
         front = departure.front
         self.live.add(departure)
         try:
-            with departure:
+            with departure, self._bodies.place() as place:
                 request = self._request(scope, front, record)
                 if request.client.ignored:
                     self._telemetry.ignored(request.client.ignored)
@@ -116,9 +119,11 @@ class Proxy:
                 answer = departure.answer
                 body = answer.whole_body() if answer is not None else None
                 if body is None:
-                    body = await read_body(receive, request.content_length, max_body_bytes)
+                    body = await read_body(receive, request.content_length, max_body_bytes, place)
                 elif len(body) > max_body_bytes:
                     raise too_large(max_body_bytes)
+                else:
+                    place.grows(len(body))
                 record.ready_at = time.perf_counter()
                 # Not before the body was there: a reload meanwhile has changed the backends, and aliases go with them.
                 snapshot = self.snapshot

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.admin_settings import AdminSettings
+from gateway.affinity_settings import AffinitySettings, PathSettings
 from gateway.alert_settings import AlertSettings
 from gateway.bounded import bounded
 from gateway.breaker_settings import BreakerSettings
@@ -28,6 +29,8 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = bounded(8080, 0, 65535)
     max_body_mb: float = bounded(32, 0.001, 4096)
+    max_bodies_mb: float = bounded(1024, 0.001, 1_048_576)
+    """Of all requests together, those that wait among them; bodies up to 64 KB are not counted."""
     max_header_kb: float = bounded(64, 1, 1024)
     header_seconds: float = bounded(10, 0.01, 3600)
     """From the first byte of a request (or the connection's opening) to the end of its headers."""
@@ -151,38 +154,6 @@ class PlacementSettings:
     """Spills where the first byte is predicted within this share of the time that the preferred pool would take."""
     hysteresis_seconds: float = bounded(10, 0, 3600)
     """How long a flow that spilled stays where it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AffinitySettings:
-    """Sends a request where the KV cache holds the beginning of its prompt. `enabled` false looks into no prompt, and every request is cold; so it is behind a
-    single backend without a window, where there is nothing to choose and no slot to share out."""
-
-    enabled: bool = True
-    max_prefixes: int = bounded(131_072, 64, 10_000_000)
-    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 30 MB at the default, once so much was seen."""
-    load_bound: float = bounded(1.25, 1, 10)
-    """Times its share of the load: more than that no backend gets for its cache's sake."""
-    min_ttl_seconds: float = bounded(30, 1, 86_400)
-    max_ttl_seconds: float = bounded(600, 1, 86_400)
-    """Between these, twice the mean gap between two requests of a session: how long a hot prefix or a session is remembered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSettings:
-    """The hot path (prefixes and sessions that come often) and the cold one, and how they share slots that both want."""
-
-    reuse_cache_min_hits: int = bounded(5, 1, 200)
-    """Times in the window that make a prefix or a session hot."""
-    window_seconds: float = bounded(300, 1, 86_400)
-    hot_cache_preallocation: float = bounded(0.7, 0, 1)
-    cache_low_freq_ratio: float = bounded(0.3, 0, 1)
-    """Shares of hot and of cold requests while both wait."""
-    follow_traffic: bool = True
-    """Whether the shares move with what arrives, by 0.2 at most."""
-    cold_open: bool = True
-    """False refuses cold requests, emergencies apart. Cold is also what can never be hot unless a trusted client says so: prompts below 256 characters and embeddings,
-    both without a session, and everything where `affinity.enabled` is false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

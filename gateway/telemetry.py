@@ -16,6 +16,7 @@
 | queue_seconds | histogram | lane | waiting for a slot, of those that waited |
 | overhead_seconds | histogram | | work of this process before an attempt, waiting left out |
 | requests_in_flight | gauge | | now |
+| request_body_bytes | gauge | | of request bodies above 64 KB that are held now, see `gateway.body_room` |
 | ignored_hints_total | counter | hint | requests that named a lane above their tenant's ceiling, or a business type, tenant, path, pool, backend or fairness id that they are not trusted to name |
 | config_reloads_total | counter | result | reloads, `ok` or `failed` |
 | asyncio_tasks | gauge | | now |

@@ -57,6 +57,7 @@ class Refusal(StrEnum):
     UNKNOWN_MODEL = "unknown_model"
     BODY_TOO_LARGE = "body_too_large"
     BODY_TIMEOUT = "body_timeout"
+    BODIES_FULL = "bodies_full"
     NO_BACKEND = "no_backend"
     BACKEND_UNREACHABLE = "backend_unreachable"
     BACKEND_BROKE = "backend_broke"

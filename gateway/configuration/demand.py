@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from gateway.admin_settings import AdminSettings
+from gateway.affinity_settings import AffinitySettings
 from gateway.classifier_file import UnusableModel, read_model
 from gateway.configuration.reading import Faults, Reading
 from gateway.settings import (
-    AffinitySettings,
     AnonymousSettings,
     BusinessTypeSettings,
     ClassifierSettings,

@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gateway.affinity_settings import AffinitySettings
 from gateway.alert_settings import AlertReceiverSettings, AlertSettings
 from gateway.degradation_settings import DegradationSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.session_settings import SessionSettings
 from gateway.settings import (
-    AffinitySettings,
     BackendSettings,
     ProbeSettings,
     QueueSettings,
+    ServerSettings,
     Settings,
     UpstreamSettings,
 )
@@ -172,6 +173,31 @@ async def test_b174_behind_a_stalled_backend_no_more_are_taken_than_may_run_and_
         answers = await asyncio.gather(*calls)
         assert sum(answer.status == 200 for answer in answers) == 20
         assert (await gateway.post(body)).status == 200
+
+
+async def test_b174_behind_a_stalled_backend_no_more_bytes_of_bodies_are_taken_than_there_is_room_for() -> (
+    None
+):
+    gate = Gate()
+    large = {"model": "m", "messages": [{"role": "user", "content": "x" * 300_000}]}
+    small = {"model": "m", "messages": [{"role": "user", "content": "x" * 60_000}]}
+    async with (
+        Backend(lambda _: Script(before_head=gate, chunks=[b"{}"])) as backend,
+        running(backend, window=4, server=ServerSettings(port=0, max_bodies_mb=1)) as gateway,
+    ):
+        calls = [asyncio.create_task(gateway.post(large)) for _ in range(20)]
+        await until(lambda: sum(call.done() for call in calls) == 17)
+        assert gateway.metric("headrace_request_body_bytes") == pytest.approx(900_000, rel=0.01)
+        refused = [call.result() for call in calls if call.done()]
+        assert {(one.status, one.value(b"x-headrace-reason")) for one in refused} == {(503, b"bodies_full")}
+        assert all(one.value(b"retry-after") for one in refused)
+        calls += [asyncio.create_task(gateway.post(small)) for _ in range(20)]
+        await until(lambda: gateway.gateway.requests_in_flight == 23)
+        gate.set()
+        answers = await asyncio.gather(*calls)
+        assert sum(answer.status == 200 for answer in answers) == 23
+        assert gateway.metric("headrace_request_body_bytes") == 0
+        assert (await gateway.post(large)).status == 200
 
 
 async def test_b174_with_a_frozen_redis_requests_are_answered_early_and_do_not_pile_up() -> None:

@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.affinity_settings import AffinitySettings, PathSettings
 from gateway.paths import Kind
-from gateway.settings import (
-    AffinitySettings,
-    BackendSettings,
-    PathSettings,
-    PoolSettings,
-    Settings,
-    WindowSettings,
-)
+from gateway.settings import BackendSettings, PoolSettings, Settings, WindowSettings
 from gateway.tagging import Tagging
 from policies.terms import CachePath, Refusal
 from routing.decision import Intent, Lease

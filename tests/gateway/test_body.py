@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.body import ClientLeft, View, for_engine, read_body, view_form, view_json
+from gateway.body_room import BodyPlace, BodyRoom
 from gateway.errors import Refused
 from gateway.paths import Kind
 from policies.terms import Refusal
 from tests.gateway.test_form import CONTENT_TYPE, file, form, model
 from tests.strategies import JSON_OBJECTS
+
+
+def room() -> BodyPlace:
+    return BodyRoom(1 << 30).place()
+
 
 LEFT: dict[str, Any] = {"type": "http.disconnect"}
 
@@ -53,20 +59,20 @@ def sends(*parts: bytes) -> Client:
 async def test_a_body_up_to_the_limit_is_read_whole(parts: list[bytes], body: bytes) -> None:
     for declared in (None, len(body)):
         client = sends(*parts)
-        assert await read_body(client.receive, declared, 10) == body
+        assert await read_body(client.receive, declared, 10, room()) == body
         assert client.left == []
 
 
 async def test_messages_may_leave_out_what_has_a_default() -> None:
-    assert await read_body(Client([{"type": "http.request"}]).receive, None, 10) == b""
+    assert await read_body(Client([{"type": "http.request"}]).receive, None, 10, room()) == b""
     more = {"type": "http.request", "more_body": True}
-    assert await read_body(Client([more, {"type": "http.request"}]).receive, None, 10) == b""
+    assert await read_body(Client([more, {"type": "http.request"}]).receive, None, 10, room()) == b""
 
 
 @pytest.mark.parametrize("parts", [[b"x" * 11], [b"x" * 10, b"x"], [b"x" * 11, b""], [b"x", b"x" * 10]])
 async def test_a_body_of_unknown_length_is_refused_beyond_the_limit(parts: list[bytes]) -> None:
     with pytest.raises(Refused) as caught:
-        await read_body(sends(*parts).receive, None, 10)
+        await read_body(sends(*parts).receive, None, 10, room())
     assert caught.value.reason is Refusal.BODY_TOO_LARGE
     assert "10 bytes" in caught.value.message
 
@@ -74,14 +80,14 @@ async def test_a_body_of_unknown_length_is_refused_beyond_the_limit(parts: list[
 async def test_what_is_declared_too_long_is_not_read_at_all() -> None:
     client = sends(b"x" * 11)
     with pytest.raises(Refused):
-        await read_body(client.receive, 11, 10)
+        await read_body(client.receive, 11, 10, room())
     assert len(client.left) == 1
 
 
 async def test_reading_stops_as_soon_as_the_limit_is_passed() -> None:
     client = sends(*[b"x" * 4] * 100)
     with pytest.raises(Refused):
-        await read_body(client.receive, None, 10)
+        await read_body(client.receive, None, 10, room())
     assert len(client.left) == 97
 
 
@@ -89,7 +95,7 @@ async def test_reading_stops_as_soon_as_the_limit_is_passed() -> None:
 async def test_a_client_that_leaves_inside_its_body_sent_none(before: list[bytes]) -> None:
     client = Client([*(body_message(part, True) for part in before), LEFT])
     with pytest.raises(ClientLeft):
-        await read_body(client.receive, None, 10)
+        await read_body(client.receive, None, 10, room())
 
 
 @pytest.mark.parametrize(

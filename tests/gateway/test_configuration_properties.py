@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from gateway.affinity_settings import AffinitySettings
 from gateway.alert_settings import AlertForm, AlertReceiverSettings, AlertSettings
 from gateway.breaker_settings import BreakerSettings
 from gateway.configuration import ConfigurationError, parse
@@ -19,7 +20,6 @@ from gateway.degradation_settings import ConditionSettings, RuleSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.session_settings import SessionSettings
 from gateway.settings import (
-    AffinitySettings,
     AnonymousSettings,
     BackendSettings,
     BatchingSettings,

@@ -97,7 +97,7 @@ async def running(settings: Settings, write_log: Any = None) -> AsyncIterator[Ga
 CHANGED = replace(
     PLAIN,
     pools=(replace(POOL, window=WindowSettings(max=3), backends=(replace(BACKEND, api_key="secret"),)),),
-    server=ServerSettings(max_body_mb=0.25),
+    server=ServerSettings(max_body_mb=0.25, max_bodies_mb=9),
     queue=QueueSettings(max_waiting=7, max_wait_seconds=1.5),
     retries=RetrySettings(max_retries=4),
     probes=replace(NEVER, failures=9),
@@ -124,6 +124,7 @@ def reached(made: Gateway) -> dict[str, object]:
         "resolve_seconds": pool.endpoint.resolve_seconds,
         "authorization": pool.endpoint.authorization,
         "max_body_bytes": snapshot.max_body_bytes,
+        "max_bodies_bytes": made.bodies.limit_bytes,
         "aliases": dict(snapshot.aliases),
     }
 
@@ -143,6 +144,7 @@ def expected(settings: Settings) -> dict[str, object]:
         "resolve_seconds": settings.upstream.resolve_seconds,
         "authorization": f"Bearer {backend.api_key}".encode() if backend.api_key else b"",
         "max_body_bytes": int(settings.server.max_body_mb * 1024 * 1024),
+        "max_bodies_bytes": int(settings.server.max_bodies_mb * 1024 * 1024),
         "aliases": settings.aliases,
     }
 

@@ -7,14 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.settings import (
-    AnonymousSettings,
-    BackendSettings,
-    PathSettings,
-    PoolSettings,
-    ServerSettings,
-    Settings,
-)
+from gateway.affinity_settings import PathSettings
+from gateway.settings import AnonymousSettings, BackendSettings, PoolSettings, ServerSettings, Settings
 from tests.backend import Backend, Request, Script, json_script
 from tests.running import Running, running, running_with
 from tests.system.crowd import route

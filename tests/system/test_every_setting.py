@@ -71,6 +71,10 @@ HELD_BY = {
     "ServerSettings.host": (SETTINGS, "test_host_and_port_are_where_it_listens"),
     "ServerSettings.port": (SETTINGS, "test_host_and_port_are_where_it_listens"),
     "ServerSettings.max_body_mb": (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),
+    "ServerSettings.max_bodies_mb": (
+        "field/test_memory_leak.py",
+        "test_b174_behind_a_stalled_backend_no_more_bytes_of_bodies_are_taken_than_there_is_room_for",
+    ),
     "ServerSettings.max_header_kb": (SETTINGS, "test_max_header_kb_bounds_a_head"),
     "ServerSettings.header_seconds": (SETTINGS, "test_header_seconds_bound_a_slow_head"),
     "ServerSettings.body_gap_seconds": (
