@@ -7,8 +7,9 @@ A hot part (`routing.hot_prefixes`) and a cold one (`routing.cold_prefixes`) sha
 - when the hot part has no room for it before that, it goes on in the cold part, with the home of its last use.
 The hot part has `hot_share` of the entries, but never less than its first level: a fifth to two fifths of all, by the size. An entry there is worth more than one for
 what may never come again, and another size of the first level would move all that it holds. So hot shares below that move nothing here.
-`share_out` moves the share with the traffic in steps of `STEP`; the entries follow `MOVED_AT_ONCE` with each request that is sent, some 50 us of it.
-Bound: `max_prefixes` entries of 20 bytes (cold), some 80 (hot, first level) or some 280 (hot, second level): at most 30 MB at the default size.
+`share_out` moves the share with the traffic in steps of `STEP`; the entries follow, `MOVED_AT_ONCE` with each request that is sent: 0.1 ms, 0.2 at most, of each of 246 for
+twice a step at the default size.
+Bound: `max_prefixes` entries of some 20 bytes (cold), 80 (hot, first level) or 350 (hot, second level): at the default size 24 MB, and 29 MB at a hot share of 0.95.
 """
 
 from __future__ import annotations
@@ -65,12 +66,11 @@ class AffinityTable:
         if self.hot.capacity != self._hot_capacity:
             self._move(now)
         number, written = home.number, home.written
-        find, use, cold = self.hot.find, self.hot.use, self.cold
+        use, cold = self.hot.use, self.cold
         for count, fingerprint in enumerate(hashes, 1):
-            row = find(fingerprint, now)
-            if row:
-                use(row, number, written, now)
-            elif count > hot:
+            if use(fingerprint, number, written, now):
+                continue
+            if count > hot:
                 cold.put(fingerprint, number, written)
             else:
                 before = cold.take(fingerprint)

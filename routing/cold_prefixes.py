@@ -30,10 +30,15 @@ class ColdPrefixes:
         return len(self._homes)
 
     def get(self, fingerprint: int) -> Sent | None:
-        place = self._place(fingerprint)
-        if self._fingerprints[place] != fingerprint or not self._homes[place]:
+        homes = self._homes
+        place = (
+            fingerprint & self._mask
+        )  # as `_place`, without a call: each boundary of each prompt comes here
+        if place >= len(homes):
+            place &= self._mask >> 1
+        if self._fingerprints[place] != fingerprint or not homes[place]:
             return None
-        return self._homes[place], self._written[place]
+        return homes[place], self._written[place]
 
     def put(self, fingerprint: int, home: int, written: int) -> None:
         place = self._place(fingerprint)

@@ -4,8 +4,8 @@ Two levels. The first is a slot for each prefix by the low bits of its fingerpri
 slot is another's goes to the second level, an exact LRU. When that is full its least recently used goes (the caller may keep it elsewhere), unless it has
 expired: then it is forgotten. A slot is free again when its prefix was not used for `lifetime_seconds`; the next to collide takes it.
 Bounds: `capacity` prefixes, with at most `MAX_HOMES` backends each.
-Memory: a prefix is a row of numbers in arrays, some 80 bytes however many homes it has, and in the second level some 200 more for its place in the order. Rows are
-made when needed, kept and used again: as many as there ever were prefixes at once.
+Memory: a prefix is a row of numbers in arrays, some 80 bytes however many homes it has, and in the second level some 270 more for its place in the order. Rows are
+made when needed, kept and used again: as many as there ever were prefixes at once, and one.
 Limit: what lies in a slot is not pushed out before its lifetime is over, so within that time the order of eviction is that of the second level alone.
 """
 
@@ -37,7 +37,7 @@ class Gone(NamedTuple):
 
 class HotPrefix(NamedTuple):
     """`homes`: numbers of `routing.homes`, in the order in which they came to it, each with its `written` at the last use there. `uses` count since it became hot,
-    several at the same home within half a second as one."""
+    several at the same home within half a second as one, the first of them."""
 
     fingerprint: int
     homes: Sequence[Sent]
@@ -51,6 +51,7 @@ class HotPrefixes:
     def __init__(self, slots: int, capacity: int) -> None:
         """`slots`, a power of two, of the first level; the second has the rest of `capacity`."""
         self.lifetime_seconds = inf
+        """After the last use, or `REFRESH_SECONDS` less."""
         self._slots = array("I", bytes(4 * slots))
         self._mask = slots - 1
         self._second: OrderedDict[int, int] = OrderedDict()
@@ -110,6 +111,8 @@ class HotPrefixes:
         numbers, written = self._homes, self._written
         place = row * MAX_HOMES
         found = [(numbers[place], written[place])]
+        if not numbers[place + 1]:
+            return found
         for place in range(place + 1, place + MAX_HOMES):
             if not (number := numbers[place]):
                 break
@@ -119,13 +122,18 @@ class HotPrefixes:
     def shown(self, row: int) -> HotPrefix:
         return HotPrefix(self._fingerprints[row], self.homes(row), self._uses[row], self._used_at[row])
 
-    def use(self, row: int, number: int, written: int, now: float) -> None:
-        """A request with this prefix goes to this home. Of more than `MAX_HOMES` the one that came first goes, or the second where the last request went to the first."""
-        if self._last[row] == number and now - self._used_at[row] < REFRESH_SECONDS:
-            return  # what is asked for all the time needs no word of each time
+    def use(self, fingerprint: int, number: int, written: int, now: float) -> bool:
+        """A request with this prefix goes to this home; False where the prefix is not found. Of more than `MAX_HOMES` the one that came first goes, or the second
+        where the request before went to the first."""
+        row = self.find(fingerprint, now)
+        if not row:
+            return False
+        last = self._last[row]
+        if last == number and now - self._used_at[row] < REFRESH_SECONDS:
+            return True  # what is asked for all the time needs no word of each time
         self._used_at[row] = now
         self._uses[row] += 1
-        last, self._last[row] = self._last[row], number
+        self._last[row] = number
         homes = self._homes
         first = row * MAX_HOMES
         for place in range(first, first + MAX_HOMES):
@@ -137,6 +145,7 @@ class HotPrefixes:
             self._written[goes:place] = self._written[goes + 1 : place + 1]
         homes[place] = number
         self._written[place] = written
+        return True
 
     def add(self, fingerprint: int, homes: Sequence[Sent], now: float) -> Gone | None:
         """One that `find` does not find, with its homes, the last of them that of this use; whoever had to go for it."""
