@@ -109,11 +109,11 @@ class HotPrefixes:
 
     def homes(self, row: int) -> Sequence[Sent]:
         numbers, written = self._homes, self._written
-        place = row * MAX_HOMES
-        found = [(numbers[place], written[place])]
-        if not numbers[place + 1]:
+        first = row * MAX_HOMES
+        found = [(numbers[first], written[first])]
+        if not numbers[first + 1]:
             return found
-        for place in range(place + 1, place + MAX_HOMES):
+        for place in range(first + 1, first + MAX_HOMES):
             if not (number := numbers[place]):
                 break
             found.append((number, written[place]))

@@ -149,8 +149,8 @@ def test_the_most_used_are_found_among_all(uses: list[int]) -> None:
 def place(fingerprint: int, capacity: int) -> int:
     """Linear hashing."""
     bits = capacity.bit_length()
-    wide = fingerprint % 2**bits
-    return wide if wide < capacity else fingerprint % 2 ** (bits - 1)
+    wide = fingerprint % (1 << bits)
+    return wide if wide < capacity else fingerprint % (1 << bits - 1)
 
 
 PUTS = st.lists(st.tuples(FINGERPRINTS, st.integers(1, 5)))
