@@ -422,6 +422,7 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B171": (
         (TABLE, "test_a_million_prefixes_leave_no_more_than_a_thousand"),
         (TABLE, "test_it_never_holds_more_than_it_may"),
+        (TABLE, "test_a_prefix_takes_no_more_than_is_said_when_it_has_all_the_homes_it_may_have"),
         (
             "field/test_memory_leak.py",
             "test_b171_prefixes_and_sessions_have_one_bound_however_many_prompts_and_backends",

@@ -76,8 +76,7 @@ async def test_the_table_is_shown_with_what_it_may_hold() -> None:
     for _ in range(2):
         served(one, of("a", "b", session="s"))
     served(one, of("c", "d", "e", session="t"))
-    # A prefix that became hot keeps its cold place until another one takes it.
-    assert one.series("affinity_prefixes", "part") == {"hot": 2, "cold": 5}
+    assert one.series("affinity_prefixes", "part") == {"hot": 2, "cold": 3}
     held = one.series("affinity_prefixes_max", "part")
     assert held["hot"] + held["cold"] == 1000 and held["hot"] == pytest.approx(700, abs=1)
     assert one.value("affinity_sessions") == 2

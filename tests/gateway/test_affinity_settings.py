@@ -78,22 +78,24 @@ def test_load_bound_times_its_share_is_what_a_backend_gets_for_its_cache(bound: 
     assert most - 2 <= max(held) <= most
 
 
-def hot_for(router: Router, gap_seconds: float, after_seconds: float) -> bool:
-    """Whether a hot prefix is still in the hot part, where sessions have such gaps."""
+def known_for(router: Router, gap_seconds: float, after_seconds: float) -> bool:
+    """Whether a hot prefix is still known, where sessions have such gaps."""
     for turn in range(200):
         ends_well(router, leased(router, turn * gap_seconds, of("a", session="s")), turn * gap_seconds)
     now = 200 * gap_seconds
     ends_well(router, leased(router, now, of("a", session="s")), now)
     key = of("a").key
     assert key is not None
-    return router.placement.table.is_hot(key.prefix.hashes[0], now + after_seconds)
+    table, first = router.placement.table, key.prefix.hashes[0]
+    assert table.is_hot(first, now)
+    return bool(table.homes(first, now + after_seconds))
 
 
 @pytest.mark.parametrize("seconds", [30.0, 60.0])
 def test_min_ttl_seconds_is_how_long_a_prefix_is_remembered_at_least(seconds: float) -> None:
     section = AffinitySettings(min_ttl_seconds=seconds)
-    assert hot_for(core(affinity=section), 1.0, seconds - 1)
-    assert not hot_for(core(affinity=section), 1.0, seconds + 1)
+    assert known_for(core(affinity=section), 1.0, seconds - 1)
+    assert not known_for(core(affinity=section), 1.0, seconds + 1)
 
 
 @pytest.mark.parametrize("seconds", [100.0, 200.0])
@@ -102,13 +104,13 @@ def test_max_ttl_seconds_is_how_long_at_most(seconds: float) -> None:
         "affinity": AffinitySettings(max_ttl_seconds=seconds),
         "paths": PathSettings(window_seconds=80_000),
     }
-    assert hot_for(core(**sections), 300.0, seconds - 1)
-    assert not hot_for(core(**sections), 300.0, seconds + 1)
+    assert known_for(core(**sections), 300.0, seconds - 1)
+    assert not known_for(core(**sections), 300.0, seconds + 1)
 
 
 def test_between_them_it_is_twice_the_mean_gap_of_sessions() -> None:
-    assert hot_for(core(paths=PathSettings(window_seconds=80_000)), 60.0, 119.0)
-    assert not hot_for(core(paths=PathSettings(window_seconds=80_000)), 60.0, 121.0)
+    assert known_for(core(paths=PathSettings(window_seconds=80_000)), 60.0, 119.0)
+    assert not known_for(core(paths=PathSettings(window_seconds=80_000)), 60.0, 121.0)
 
 
 @pytest.mark.parametrize("hits", [2, 5])

@@ -14,6 +14,7 @@ from policies.heat import HeatRules
 from policies.lengths import TextSize
 from policies.load_bound import LEAVE_FACTOR, SLACK_REQUESTS, most_in_flight
 from policies.terms import BackendId, CachePath, PoolName, Verdict
+from routing.affinity_table import MOVED_AT_ONCE
 from routing.backend import Backend, BackendPlan
 from routing.decision import Intent, Lease, Ticket
 from routing.placement import KEY_CHARS, MAX_SCANNED, MIN_GAIN_TOKENS, SHARE_SECONDS, AffinityRules
@@ -370,7 +371,8 @@ def test_the_table_is_shared_out_by_the_traffic() -> None:
         for _ in range(1000):
             router.placement.paths.arrived(path, 1000.0)
         now += SHARE_SECONDS
-        served(router, of("a"), now)
+        for _ in range(400 // MOVED_AT_ONCE + 1):
+            served(router, of("a"), now)
         assert table.hot.capacity == pytest.approx(capacity, abs=20)
         assert table.hot.capacity + table.cold.capacity == 1000
 

@@ -1,7 +1,8 @@
 """What prefixes that never come again cost the decision core: `python -m tests.bench.cache.distinct`, JSON on standard output.
 
 `PROMPTS` of `BOUNDARIES` prefixes each, a million in all, one in three with a session of its own, go through the router in front of eight backends at the
-default bounds. One in ten comes six times in a row, so that the hot part of the table is filled over and over as well. Measured: CPU per request in the first and the last tenth after the table is full, and how much resident memory grew since the router was made.
+default bounds. One in ten comes `_TIMES` in a row, the last times at a backend of its own each, so that the hot part of the table is filled over and over as well, with
+prefixes that have as many homes as they may: there it is largest. Measured: CPU per request in the first and the last tenth after the table is full, and how much resident memory grew since the router was made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from policies.prefix_chain import Prefix
 from policies.terms import BackendId, PoolName, Verdict
 from routing.backend import BackendPlan
 from routing.decision import Intent, Lease
+from routing.hot_prefixes import MAX_HOMES
 from routing.placement import AffinityRules
 from routing.router import Router
 from routing.rules import Rules
@@ -28,7 +30,8 @@ from tests.bench.children import ROOT
 
 PROMPTS = 100_000
 BOUNDARIES = 10
-_TIMES = 6
+_TIMES = 4 + MAX_HOMES
+"""Hot from the fifth on."""
 _BACKENDS = 8
 _SIZE = TextSize(token_ids=500)
 _PER_SECOND = 500.0
@@ -57,7 +60,7 @@ def measure_distinct() -> Distinct:
 
 def _run() -> Distinct:
     router = Router(Rules())
-    plans = [BackendPlan(BackendId(f"b{number}"), PoolName("p"), 64) for number in range(_BACKENDS)]
+    plans = [BackendPlan(_backend(number), PoolName("p"), 64) for number in range(_BACKENDS)]
     router.configure(plans, Rules())
     chance = Random(1)
     gc.collect()
@@ -81,7 +84,11 @@ def _tenth(router: Router, chance: Random, first: int, count: int) -> float:
             Prefix(hashes, _DEPTHS, size, _DEPTHS, size), 0 if number % 3 else chance.getrandbits(64)
         )
         intent = Intent(size=_SIZE, max_tokens=20, streamed=True, key=key)
-        intents += [intent] * (1 if number % 10 else _TIMES)
+        intents.append(intent)
+        if not number % 10:
+            intents += [intent] * (_TIMES - MAX_HOMES - 1)
+            homes = chance.sample(range(_BACKENDS), MAX_HOMES)
+            intents += [intent._replace(backend=_backend(home)) for home in homes]
     gc.collect()
     begin = time.process_time()
     for number, intent in enumerate(intents, first):
@@ -91,6 +98,10 @@ def _tenth(router: Router, chance: Random, first: int, count: int) -> float:
         lease.verdict, lease.service_seconds, lease.usage = Verdict.GOOD, 0.1, (500, 20, 0)
         router.finish(lease, now)
     return (time.process_time() - begin) / len(intents) * 1e6
+
+
+def _backend(number: int) -> BackendId:
+    return BackendId(f"b{number}")
 
 
 def _resident_mb() -> float:
