@@ -14,7 +14,7 @@ class AffinitySettings:
 
     enabled: bool = True
     max_prefixes: int = bounded(131_072, 64, 10_000_000)
-    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. Some 30 MB at the default, once so much was seen."""
+    """Remembered at most, hot and cold; a prompt has one for each fifth that it is longer. 24 MB at the default once so much was seen, 30 MB at most."""
     load_bound: float = bounded(1.25, 1, 10)
     """Times its share of the load: more than that no backend gets for its cache's sake."""
     min_ttl_seconds: float = bounded(30, 1, 86_400)

@@ -45,7 +45,7 @@ _COUNTERS_PER_PREFIX = 4
 _SESSIONS_SHARE = 8
 _UNUSED = 64
 SHARE_SECONDS = 10.0
-"""How often the table's parts are shared out anew by the traffic: moving them takes some milliseconds."""
+"""How often the table's parts are shared out anew by the traffic: the entries follow a little with each request."""
 
 
 @dataclass(frozen=True, slots=True)
