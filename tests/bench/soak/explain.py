@@ -2,8 +2,8 @@
 
 | what the gateway says | expected |
 |---|---|
-| reasons in `SHORTAGES` | always: the refusal names what is short |
-| `no_backend` | while an engine is broken, or `RECOVERY_SECONDS` after |
+| `lane_refused`, `cold_path_closed` | always: a rule does what it says |
+| reasons in `SHORTAGES`, `no_backend` | while an engine is broken, or `RECOVERY_SECONDS` after; so not in the calm at the end, where a wait that nobody ends would show |
 | `session_store_unavailable` | while Redis is away, or `STORE_RECOVERY_SECONDS` after |
 | another reason of an engine, its own 5xx, or an answer cut | while that very engine is broken |
 | `internal_error`, `shutting_down` | never |
@@ -38,20 +38,20 @@ SHORTAGES = frozenset(
         Refusal.DEADLINE,
         Refusal.OVERLOADED,
         Refusal.STANDING_QUEUE,
-        Refusal.LANE_REFUSED,
-        Refusal.COLD_PATH_CLOSED,
+        Refusal.NO_BACKEND,
     }
 )
+_RULES = frozenset({Refusal.LANE_REFUSED, Refusal.COLD_PATH_CLOSED})
 _NEVER = frozenset({Refusal.INTERNAL, Refusal.SHUTTING_DOWN})
 
 
 def is_explained(reason: Refusal | None, backend: str, began: float, ended: float, spans: Spans) -> bool:
     """`reason` is None where the engine itself answered so."""
-    if reason in SHORTAGES:
+    if reason in _RULES:
         return True
     if reason in _NEVER:
         return False
-    if reason is Refusal.NO_BACKEND:
+    if reason in SHORTAGES:
         return spans.were(Kind.ENGINE, began - RECOVERY_SECONDS, ended)
     if reason is Refusal.SESSION_STORE_UNAVAILABLE:
         return spans.were(Kind.REDIS, began - STORE_RECOVERY_SECONDS, ended)
@@ -65,7 +65,7 @@ def is_the_machines(reason: Refusal | None, backend: str, began: float, ended: f
     if reason is Refusal.SESSION_STORE_UNAVAILABLE:
         began -= STORE_RECOVERY_SECONDS
         return any(spans.were(Kind.LATE, began, ended, subject) for subject in (GATEWAY, REDIS))
-    if reason is Refusal.NO_BACKEND:
+    if reason in SHORTAGES:
         return spans.were(Kind.STARVED, began - RECOVERY_SECONDS, ended)
     return any(
         spans.were(Kind.STARVED, began - SLACK_SECONDS, ended, subject)

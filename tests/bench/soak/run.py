@@ -1,4 +1,4 @@
-"""One soak on a stage: quiet, then load and trouble, then quiet again, and what is different."""
+"""One soak on a stage: quiet, then load and trouble, load alone, then quiet again, and what is different."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.bench.soak.explain import RECOVERY_SECONDS
 from tests.bench.soak.ledger import Ledger
 from tests.bench.soak.machine import Cores
 from tests.bench.soak.mischief import Mischief
@@ -19,6 +20,8 @@ from tests.bench.soak.traffic import traffic
 from tests.bench.soak.trouble import Spans
 
 WARM_UP_SECONDS = 25.0
+CALM_SECONDS = RECOVERY_SECONDS + 15.0
+"""Of load without trouble at the end: in the last half nothing but a fault of the gateway's own could be short."""
 QUIET_SECONDS = 12.0
 """Longer than idle connections live on either side, and than a circuit stays open."""
 SETTLE_SECONDS = 60.0
@@ -75,6 +78,8 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
                 group.create_task(_watch(stage, ledger, memory, over, progress))
 
         await _phase(seconds, both)
+        progress(f"calm: {CALM_SECONDS:.0f} s of load alone")
+        await _phase(CALM_SECONDS, lambda over: traffic(stage.port, ledger, chance, requests, over))
         after = await _settled(stage, before)
         await asyncio.sleep(1.0)  # the log's last batch
         taken = loop.time() - began

@@ -141,12 +141,15 @@ def test_an_error_is_explained_by_trouble_of_that_very_engine_while_it_lasted() 
         assert not is_explained(reason, "", 11.0, 15.0, spans)
 
 
-def test_no_backend_is_explained_by_any_broken_engine_and_its_recovery() -> None:
+@pytest.mark.parametrize(
+    "reason", [Refusal.NO_BACKEND, Refusal.QUEUE_FULL, Refusal.QUEUE_TIMEOUT, Refusal.DEADLINE]
+)
+def test_a_shortage_is_explained_by_any_broken_engine_and_its_recovery(reason: Refusal) -> None:
     spans = Spans()
-    assert not is_explained(Refusal.NO_BACKEND, "", 11.0, 11.0, spans)
+    assert not is_explained(reason, "", 11.0, 11.0, spans)
     spans.begin(_CUT, "e-1", 10.0).ended = 12.0
-    assert is_explained(Refusal.NO_BACKEND, "", 12.0 + RECOVERY_SECONDS, 30.0, spans)
-    assert not is_explained(Refusal.NO_BACKEND, "", 12.1 + RECOVERY_SECONDS, 30.0, spans)
+    assert is_explained(reason, "", 12.0 + RECOVERY_SECONDS, 30.0, spans)
+    assert not is_explained(reason, "", 12.1 + RECOVERY_SECONDS, 30.0, spans)
 
 
 def test_a_store_that_is_away_is_explained_by_trouble_with_redis_alone() -> None:
@@ -161,9 +164,9 @@ def test_a_store_that_is_away_is_explained_by_trouble_with_redis_alone() -> None
     assert not is_explained(Refusal.BACKEND_BROKE, "e-2", 11.0, 11.0, spans)
 
 
-def test_shortage_explains_itself_and_a_fault_of_the_gateway_is_never_explained() -> None:
+def test_a_rule_explains_itself_and_a_fault_of_the_gateway_is_never_explained() -> None:
     spans = Spans()
-    assert is_explained(Refusal.QUEUE_FULL, "", 1.0, 1.0, spans)
+    assert is_explained(Refusal.LANE_REFUSED, "", 1.0, 1.0, spans)
     spans.begin(_CUT, "e-1", 0.0)
     for reason in (Refusal.INTERNAL, Refusal.SHUTTING_DOWN):
         assert not is_explained(reason, "e-1", 1.0, 1.0, spans)
