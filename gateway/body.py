@@ -136,11 +136,11 @@ def for_engine(body: bytes, view: View, kind: Kind, engine_model: str) -> tuple[
             assert span is not None, "an alias came from this field"
             body = body[: span[0]] + engine_model.encode() + body[span[1] :]
         else:
-            body = set_member(body, "model", orjson.dumps(engine_model))
+            body = set_member(body, "model", orjson.dumps(engine_model), is_known=True)
     if view.lacks_usage and kind in (Kind.CHAT, Kind.COMPLETION):
         if not view.has_options:
             return add_member(body, "stream_options", b'{"include_usage":true}'), True
-        options = member(body, "stream_options") or b"null"
+        options = member(body, "stream_options", is_known=True) or b"null"
         wanted = set_member(b"{}" if options == b"null" else options, "include_usage", b"true")
-        return set_member(body, "stream_options", wanted), True
+        return set_member(body, "stream_options", wanted, is_known=True), True
     return body, False

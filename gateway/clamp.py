@@ -20,11 +20,11 @@ def clamped(body: bytes, fields: dict[str, Any], limit: int, names: tuple[str, .
     given = [name for name in names if fields.get(name) is not None]
     for name in (*given, _LEAST):
         if _number(fields.get(name)) > limit:
-            body = set_member(body, name, text)
+            body = set_member(body, name, text, is_known=True)
     if given:
         return body
     name = names[0]
-    return set_member(body, name, text) if name in fields else add_member(body, name, text)
+    return set_member(body, name, text, is_known=True) if name in fields else add_member(body, name, text)
 
 
 def _number(value: Any) -> float:

@@ -17,6 +17,6 @@ MEMBER = "priority"
 def for_priority(body: bytes, has_priority: bool, value: int | None) -> bytes:
     """`body` is a JSON object; `has_priority`: it has the member; `value`: what `engine_priority` says."""
     if value is None:
-        return without_member(body, MEMBER) if has_priority else body
+        return without_member(body, MEMBER, is_known=True) if has_priority else body
     text = b"%d" % value
-    return set_member(body, MEMBER, text) if has_priority else add_member(body, MEMBER, text)
+    return set_member(body, MEMBER, text, is_known=True) if has_priority else add_member(body, MEMBER, text)

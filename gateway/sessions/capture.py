@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from gateway.splice import element_spans, member, member_span, without_member
+from gateway.splice import TooDeep, element_spans, member, member_span, without_member
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 _BROKEN = ("abort", "error")
@@ -25,7 +25,14 @@ _LIST_OVERHEAD_BYTES = 64
 
 
 def plain_message(body: bytes) -> bytes | None:
-    """None where the answer is not one of a chat, or was given up by the engine."""
+    """None where the answer is not one of a chat, was given up by the engine, or is too deep to be looked over."""
+    try:
+        return _plain_message(body)
+    except TooDeep:
+        return None
+
+
+def _plain_message(body: bytes) -> bytes | None:
     fields = _decoded(body)
     choices = fields.get("choices") if isinstance(fields, dict) else None
     span = member_span(body, "choices")

@@ -43,7 +43,7 @@ class Prompt(NamedTuple):
 def with_window(body: bytes, fields: dict[str, Any], window: Window, replays_cut: bool) -> Prompt:
     """`fields` is what `body` decodes to; it stays as it is."""
     messages = fields.get("messages")
-    span = member_span(body, "messages")
+    span = member_span(body, "messages", is_known="messages" in fields)
     if type(messages) is not list or not messages or span is None:
         raise Refused(Refusal.BAD_REQUEST, "'messages' must be a list with at least one message", "messages")
     spans = element_spans(body, span)

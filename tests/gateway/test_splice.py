@@ -9,7 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.splice import member, set_member, without_member
+from gateway import splice
+from gateway.splice import (
+    NESTING,
+    SLOW_BYTES,
+    TooDeep,
+    element_spans,
+    member,
+    set_member,
+    without_member,
+)
+from policies.terms import Refusal
 from tests.strategies import JSON_OBJECTS
 
 KEYS = st.sampled_from(["model", "stream_options", "a", "é", ""])
@@ -28,6 +38,10 @@ def loaded(text: bytes) -> list[tuple[str, Any]]:
 
 
 @given(JSON_OBJECTS.map(lambda text: text.encode()), KEYS)
+@example(b'{"x":"model","model" : [ {"a":1} ] }', "model")
+@example(b'{"y":{"model":1},"x":"\\u006d"}', "model")
+@example(b'{"a":1, "model" :\t-1.5e3\n,"b":2}', "model")
+@example(b'{"a":1,"model":"m"  }', "model")
 @example(b'{"model":"a","model":"b"}', "model")
 @example(b'{"x":{"model":"inner"},"model":"outer","y":[{"model":1}]}', "model")
 @example(b'{"\\u006dodel":"escaped"}', "model")
@@ -101,3 +115,63 @@ def test_every_member_of_a_name_is_taken_out_and_the_others_stay_as_they_are(bod
     if changed == body:
         assert key not in dict(before)
     assert member(changed, key) is None
+
+
+@given(JSON_OBJECTS.map(lambda text: text.encode()), KEYS)
+@example(b'{"x":"model","model" : [ {"a":1} ] }', "model")
+@example(b'{ "a":1, "model" :\t-1.5e3\n,"b":2}', "model")
+@example(b'{"model":"m"  }', "model")
+@example(b'{ "a":1 , "model":{}}', "model")
+@example(b'{"\\u006dodel":1,"x":"model"}', "model")
+@example(b'{"x":"\\"model\\"","model":null}', "model")
+def test_a_member_that_is_known_to_be_there_is_found_where_it_is_looked_for(body: bytes, key: str) -> None:
+    if any(name == key for name, _ in loaded(body)):
+        assert member(body, key, is_known=True) == member(body, key)
+        assert set_member(body, key, NEW, is_known=True) == set_member(body, key, NEW)
+        assert without_member(body, key, is_known=True) == without_member(body, key)
+
+
+SHAPES = {
+    "token ids": b"[" + b"12345," * 20_000 + b"1]",
+    "empty objects": b"[" + b"{}," * 40_000 + b"{}]",
+    "short texts": b"[" + b'"a",' * 40_000 + b'"a"]',
+    "messages": b"[" + b'{"role":"user","content":"a"},' * 4_000 + b"{}]",
+    "escapes": b'"' + b'\\"{' * 40_000 + b'"',
+    "not a number": b"[" + b"NaN," * 40_000 + b"1]",
+    "deep": b"[" * NESTING + b"1," * 40_000 + b"1" + b"]" * NESTING,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_however_much_is_in_a_value_it_is_one_step(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"x":%b,"model":"a","y":%b,"model":"b","z":%b}' % ((SHAPES[shape],) * 3)
+    steps = list(splice._tokens(body, 1))
+    assert len(steps) == 20
+    assert set_member(body, "model", b"1") == body.replace(b'"model":"b"', b'"model":1')
+    assert without_member(body, "model") == body.replace(b'"model":"a",', b"").replace(b'"model":"b",', b"")
+    assert element_spans(b"[%b, 2]" % SHAPES[shape], (0, len(SHAPES[shape]) + 5))[0] == (
+        1,
+        len(SHAPES[shape]) + 1,
+    )
+    once = body.replace(b'"model":"b",', b"")
+
+    def looked(*_: object) -> None:
+        raise AssertionError("the body was looked over")
+
+    monkeypatch.setattr(splice, "_tokens", looked)
+    assert member(once, "model", is_known=True) == b'"a"'
+    assert without_member(once, "model", is_known=True) == once.replace(b'"model":"a",', b"")
+
+
+def test_deeper_values_are_looked_at_token_by_token_and_of_a_large_body_refused() -> None:
+    deep = b"[" * 2 * NESTING + b"]" * 2 * NESTING
+    body = b'{"x":%b,"y":{"model":2},"model":1}' % deep
+    assert set_member(body, "model", b"3") == body.replace(b'"model":1', b'"model":3')
+    assert without_member(body, "model") == body.replace(b',"model":1', b"")
+    large = b'{"x":%b,"y":{"model":2},"model":1,"z":"%b"}' % (deep, b"z" * SLOW_BYTES)
+    for change in (set_member, without_member):
+        with pytest.raises(TooDeep) as refused:
+            change(large, "model", *([b"3"] if change is set_member else []))
+        assert refused.value.reason is Refusal.BAD_REQUEST
+    once = large.replace(b'"y":{"model":2},', b"")
+    assert set_member(once, "model", b"3", is_known=True) == once.replace(b'"model":1', b'"model":3')
