@@ -10,7 +10,7 @@ Into the seed go the model (an adapter is one too), `cache_salt`, SGLang's `extr
 None: no prompt, one shorter than its first boundary, and what no routing should follow: embeddings, scores, token counts. Since bodies do
 not say their path, a JSON call counts as generation if it has one of the fields that only generation takes, or items as `input`. Of several
 prompts in one body the first counts. Other shapes count as nothing and raise nothing: the engine will refuse them.
-Cost: as the number of messages and parts above the greatest depth; how much is below it `text_size` has counted.
+Cost: as the number of messages and parts above the greatest depth, of those that are read field by field `MAX_ITEMS` at most; how much is below it `text_size` has counted.
 Limits: switches of a template (`chat_template_kwargs`, `reasoning_effort`) are not seen. Where a template prints tools before the system
 prompt, prompts that differ in tools share less than their fingerprints say. Thinking and the ids of calls are left out, as templates do.
 """
@@ -26,6 +26,7 @@ from typing import Any
 
 import orjson
 
+from gateway.message_texts import MAX_ITEMS
 from gateway.paths import Kind
 from policies.lengths import TOKEN_CHARS, TextSize
 from policies.prefix_chain import MAX_DEPTH_CHARS, Prefix, prefix_of, seed_of
@@ -66,11 +67,11 @@ def prompt_prefix(
     long_chars = chars if chars > MAX_DEPTH_CHARS else 0
     pieces: list[str] = []
     if kind is Kind.CHAT:
-        _add_chat(fields, fields.get("messages"), pieces, long_chars, texts)
+        _add_chat(fields, fields.get("messages"), pieces, _Walk(), long_chars, texts)
     elif kind is Kind.COMPLETION:
         _add_prompt(fields.get("prompt"), pieces)
     elif kind is Kind.JSON:
-        _add_other(fields, pieces, long_chars)
+        _add_other(fields, pieces, _Walk(), long_chars)
     else:
         return None
     if not pieces:
@@ -100,17 +101,17 @@ def _seed(fields: dict[str, Any], model: str) -> int:
     return seed_of(*names)
 
 
-def _add_other(fields: dict[str, Any], pieces: list[str], long_chars: int) -> None:
+def _add_other(fields: dict[str, Any], pieces: list[str], walk: _Walk, long_chars: int) -> None:
     items = fields.get("input")
     has_items = type(items) is list and bool(items) and type(items[0]) is dict
     if not has_items and _GENERATION_FIELDS.isdisjoint(fields):
         return
     system = fields.get("system") or fields.get("instructions")
     if system:
-        pieces.append(_piece({"role": "system", "content": system}))
+        pieces.append(walk.piece({"role": "system", "content": system}))
     messages = fields.get("messages")
     if type(messages) is list and messages:
-        _add_chat(fields, messages[0] if type(messages[0]) is list else messages, pieces, long_chars)
+        _add_chat(fields, messages[0] if type(messages[0]) is list else messages, pieces, walk, long_chars)
         return
     if type(items) is str:
         items = [{"role": "user", "content": items}]
@@ -120,7 +121,7 @@ def _add_other(fields: dict[str, Any], pieces: list[str], long_chars: int) -> No
             {"role": "previous_response_id", "content": earlier},
             *(items if type(items) is list else ()),
         ]
-    _add_chat(fields, items, pieces, long_chars)
+    _add_chat(fields, items, pieces, walk, long_chars)
     if not items:
         _add_prompt(fields.get("prompt") or fields.get("text") or fields.get("input_ids"), pieces)
 
@@ -129,6 +130,7 @@ def _add_chat(
     fields: dict[str, Any],
     messages: Any,
     pieces: list[str],
+    walk: _Walk,
     long_chars: int,
     texts: list[str | None] | None = None,
 ) -> None:
@@ -136,9 +138,9 @@ def _add_chat(
     has_system = bool(pieces)
     if type(messages) is list and messages:
         if long_chars:
-            _add_beginning(messages, pieces, long_chars, texts)
+            _add_beginning(messages, pieces, walk, long_chars, texts)
         else:
-            _add_messages(messages, pieces, texts)
+            _add_messages(messages, pieces, walk, texts)
         first = messages[0]
         has_system = has_system or (type(first) is dict and first.get("role") in _SYSTEM_ROLES)
     for name in ("documents", "tools"):  # each goes in front of the one before
@@ -148,7 +150,7 @@ def _add_chat(
 
 
 def _add_beginning(
-    messages: list[Any], pieces: list[str], long_chars: int, texts: list[str | None] | None
+    messages: list[Any], pieces: list[str], walk: _Walk, long_chars: int, texts: list[str | None] | None
 ) -> None:
     """Messages down to the greatest depth: so many at a time as lie above it where all are alike."""
     count = len(messages) * MAX_DEPTH_CHARS // long_chars + 1
@@ -156,62 +158,80 @@ def _add_beginning(
     for start in range(0, len(messages), count):
         added = len(pieces)
         stop = start + count
-        _add_messages(messages[start:stop], pieces, None if texts is None else texts[start:stop])
+        _add_messages(messages[start:stop], pieces, walk, None if texts is None else texts[start:stop])
         seen_chars += sum(map(len, pieces[added:]))
         if seen_chars > MAX_DEPTH_CHARS:
             return
 
 
-def _add_messages(messages: list[Any], pieces: list[str], texts: list[str | None] | None) -> None:
+def _add_messages(
+    messages: list[Any], pieces: list[str], walk: _Walk, texts: list[str | None] | None
+) -> None:
     if texts is None:
-        pieces += [_piece(message) for message in messages if type(message) is dict]
+        for message in messages:
+            if walk.steps_left <= 0:
+                return
+            if type(message) is dict:
+                pieces.append(walk.piece(message))
         return
     try:
         lines: Iterable[Iterable[Any]] = zip(map(_ROLE, messages), texts, strict=True)
         pieces += list(map(_AS_LINES, lines))  # in C a third quicker than as a loop
     except (KeyError, TypeError):  # another form of message among them
         pieces += [
-            _piece(message)
+            walk.piece(message)
             if text is None or type(role := message.get("role")) is not str
             else role + "\n" + text
             for message, text in zip(messages, texts, strict=True)
         ]
 
 
-def _piece(message: dict[str, Any]) -> str:
-    """A message, or an item of `/v1/responses`: a message, a call, or what came of one."""
-    role = message.get("role") or message.get("type")
-    if type(role) is not str:
-        role = ""
-    content = message.get("content")
-    if type(content) is str and _BESIDE_CONTENT.isdisjoint(message):  # nearly every one: no walk is needed
-        return role + "\n" + content
-    texts: list[str] = []
-    _add_texts(message, texts, 0)
-    return role + "\n" + "\n".join(texts)
+class _Walk:
+    """Through the messages of one prompt, field by field, with a bound on all steps together."""
 
+    __slots__ = ("steps_left",)
 
-def _add_texts(value: Any, texts: list[str], nesting: int) -> None:
-    """Texts as they stand: of a string, a list of parts, or a message, part or call."""
-    if type(value) is str:
-        texts.append(value)
-    elif nesting < _MAX_NESTING:
-        if type(value) is list:
-            for item in value:
-                _add_texts(item, texts, nesting + 1)
-        elif type(value) is dict:
-            kind = value.get("type")
-            if type(kind) is str and kind in _MEDIA:
-                texts.append(_media(value))
-                return
-            for name in _TEXT_FIELDS:
-                if name in value and (found := value[name]):
-                    if type(found) is str:
-                        texts.append(found)
-                    elif name in _JSON_FIELDS:
-                        texts.append(_json(found))
-                    else:
-                        _add_texts(found, texts, nesting + 1)
+    def __init__(self) -> None:
+        self.steps_left = MAX_ITEMS
+
+    def piece(self, message: dict[str, Any]) -> str:
+        """A message, or an item of `/v1/responses`: a message, a call, or what came of one."""
+        role = message.get("role") or message.get("type")
+        if type(role) is not str:
+            role = ""
+        content = message.get("content")
+        if type(content) is str and _BESIDE_CONTENT.isdisjoint(
+            message
+        ):  # nearly every one: no walk is needed
+            return role + "\n" + content
+        texts: list[str] = []
+        self._add_texts(message, texts, 0)
+        return role + "\n" + "\n".join(texts)
+
+    def _add_texts(self, value: Any, texts: list[str], nesting: int) -> None:
+        """Texts as they stand: of a string, a list of parts, or a message, part or call."""
+        self.steps_left -= 1
+        if type(value) is str:
+            texts.append(value)
+        elif nesting < _MAX_NESTING:
+            if type(value) is list:
+                for item in value:
+                    if self.steps_left <= 0:
+                        return
+                    self._add_texts(item, texts, nesting + 1)
+            elif type(value) is dict:
+                kind = value.get("type")
+                if type(kind) is str and kind in _MEDIA:
+                    texts.append(_media(value))
+                    return
+                for name in _TEXT_FIELDS:
+                    if name in value and (found := value[name]):
+                        if type(found) is str:
+                            texts.append(found)
+                        elif name in _JSON_FIELDS:
+                            texts.append(_json(found))
+                        else:
+                            self._add_texts(found, texts, nesting + 1)
 
 
 def _media(part: dict[str, Any]) -> str:

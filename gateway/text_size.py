@@ -4,7 +4,7 @@ Knows chat (text, parts, tool definitions and calls, images, audio), completions
 `/v1/responses` and `/v1/messages`. Other shapes count as nothing and raise nothing: the engine will refuse them. Data inside (an image's
 base64) is never counted as text.
 Cost: no loop over characters; strings are joined and counted in C. Of a text above 2,048 characters sixteen even pieces of 128 stand for
-the whole. Grows with the number of messages and parts, like decoding them did.
+the whole. Grows with the number of messages and parts, like decoding them did, up to `MAX_ITEMS`.
 Limits: text that a template adds by itself, retrieved documents and structured-output schemas are not seen; the estimate learns them as
 part of the template. Of texts that `gateway.message_texts` has joined the lines between them count too. A tool definition nested deeper than 250 levels counts without its text.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from gateway.message_texts import MAX_ITEMS
 from gateway.paths import Kind
 from policies.lengths import TextSize
 
@@ -165,10 +166,20 @@ def _ends(text: str, limit_chars: int) -> str:
 class _Found:
     """What a walk through one body has come across."""
 
-    __slots__ = ("audio_bytes", "images", "messages", "small_images", "texts", "token_ids", "tools")
+    __slots__ = (
+        "audio_bytes",
+        "images",
+        "items_left",
+        "messages",
+        "small_images",
+        "texts",
+        "token_ids",
+        "tools",
+    )
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.items_left = MAX_ITEMS
         self.messages = 0
         self.tools = 0
         self.images = 0
@@ -179,7 +190,9 @@ class _Found:
     def add_messages(self, messages: list[Any], texts: list[str | None]) -> None:
         for message, text in zip(messages, texts, strict=True):
             if text is None:
-                self.add_item(message, 0)
+                if self.items_left:
+                    self.items_left -= 1
+                    self.add_item(message, 0)
             else:
                 self.texts.append(text)
 
@@ -188,6 +201,9 @@ class _Found:
         if type(items[0]) is int:
             self.token_ids += len(items)
             return
+        if len(items) > self.items_left:
+            items = items[: self.items_left]
+        self.items_left -= len(items)
         texts = self.texts
         for item in items:
             if type(item) is dict:

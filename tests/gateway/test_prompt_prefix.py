@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import prompt_prefix
+from gateway.message_texts import MAX_ITEMS
 from gateway.paths import Kind
 from gateway.prompt_prefix import session_of
 from policies.prefix_chain import Prefix, prefix_of, seed_of
@@ -413,3 +415,33 @@ def test_the_session_is_the_one_that_the_body_names() -> None:
     assert session_of({"session_id": "", "prompt_cache_key": "b"}) == "b"
     assert session_of({"session_id": 7}) == session_of({"session_id": "x" * 257}) == session_of({}) == ""
     assert session_of({"session_id": "x" * 256}) == "x" * 256
+
+
+@pytest.mark.parametrize("kind", [Kind.CHAT, Kind.JSON])
+def test_of_a_body_of_countless_items_so_many_steps_are_taken(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[Any] = []
+
+    class Counted(prompt_prefix._Walk):
+        __slots__ = ("steps",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = 0
+            walks.append(self)
+
+        def _add_texts(self, value: Any, texts: list[str], nesting: int) -> None:
+            self.steps += 1
+            super()._add_texts(value, texts, nesting)
+
+    monkeypatch.setattr(prompt_prefix, "_Walk", Counted)
+    nested = {"type": "tool_result", "content": [{}, {}, {}]}
+    shapes: list[list[dict[str, Any]]] = [
+        [{}] * (3 * MAX_ITEMS),
+        [user([{}] * (3 * MAX_ITEMS))],
+        [user([nested] * MAX_ITEMS)] * 3,
+    ]
+    for messages in shapes:
+        prefix_found(kind, {"messages": messages, "max_tokens": 1}, "m")
+        assert MAX_ITEMS // 2 < walks.pop().steps <= MAX_ITEMS + 10

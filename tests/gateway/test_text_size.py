@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import text_size
+from gateway.message_texts import MAX_ITEMS
 from gateway.paths import Kind
 from gateway.text_size import request_text
 from policies.lengths import TextSize
-from tests.gateway.prompt_stage import size_found
+from tests.gateway.prompt_stage import prefix_found, size_found
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "policies" / "recorded_tokens.json").read_text(encoding="utf-8")
@@ -294,3 +296,30 @@ def test_of_a_long_question_both_ends_are_kept_and_of_a_system_prompt_the_beginn
 def test_the_end_of_many_parts_is_kept() -> None:
     parts = [{"type": "text", "text": f"part {number}"} for number in range(1000)]
     assert request_text({"messages": [user(parts)]}, limit_chars=40)[1].endswith("part 999")
+
+
+@pytest.mark.parametrize("shape", ["messages", "parts", "inner"])
+def test_of_a_body_of_countless_items_so_many_are_looked_into(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    count, add_item = 4 * MAX_ITEMS, text_size._Found.add_item
+
+    def counted(self: Any, item: dict[str, Any], depth: int) -> None:
+        nonlocal looked
+        looked += 1
+        add_item(self, item, depth)
+
+    monkeypatch.setattr(text_size._Found, "add_item", counted)
+    items: list[Any] = [{} for _ in range(count)]
+    if shape == "parts":
+        items = [user(items)]
+    elif shape == "inner":
+        items = [user([{"type": "tool_result", "content": [{}, {}, {}]} for _ in range(count // 4)])]
+    fields = {"messages": items}
+    for kind in (Kind.CHAT, Kind.JSON):
+        looked = 0
+        size = size_found(kind, fields)
+        assert MAX_ITEMS // 2 < looked <= MAX_ITEMS + 1
+        assert size.messages == len(items)
+        prefix_found(kind, {**fields, "max_tokens": 1}, "m")
