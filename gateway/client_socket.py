@@ -14,8 +14,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 
 from gateway.body import Receive
+from gateway.client_cause import Cause
 from gateway.errors import Headers
-from gateway.front import Cause
 from gateway.relay import Send
 from gateway.settings import Settings
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from gateway.answer import Answer
 from gateway.body import Receive
+from gateway.client_cause import Cause
 from gateway.errors import Refused
-from gateway.front import DEPARTURE, Cause, FrontProtocol
+from gateway.front import DEPARTURE, FrontProtocol
 from gateway.record import Record
 from gateway.relay import Relay
 from policies.terms import Refusal

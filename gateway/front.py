@@ -1,6 +1,6 @@
 """The client's connection: uvicorn's httptools protocol with the bounds it lacks.
 
-Adds to uvicorn: a bound on the bytes of a request's head (431) and on its target (414), a time limit for slow heads and silent bodies (408),
+Adds to uvicorn: a bound on the bytes of a request's head, and of trailers and chunk extensions (431), on its target (414), a time limit for slow heads and silent bodies (408),
 OpenAI-shaped answers to malformed HTTP, a limit on how long a client may leave an answer unread (stall), and word of a client's leaving
 without a task per request: `scope["extensions"][DEPARTURE].on_departure` is called with the cause.
 
@@ -14,9 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
@@ -24,12 +22,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.answer import Answer
+from gateway.client_cause import Cause
 from gateway.client_head import ClientHead
 from gateway.errors import Refused, refusal_answer
-from gateway.framing import framing_fault
+from gateway.framing import framing_fault, host_fault
 from gateway.lazy_timer import LazyTimer
-from gateway.paths import EXACT_PATHS
 from gateway.repeated_head import RepeatedHead, repeated_head
+from gateway.request_target import set_target
 from gateway.settings import ServerSettings
 from gateway.upgrade_offer import head_without_offer
 from policies.terms import Refusal
@@ -37,22 +36,13 @@ from policies.terms import Refusal
 DEPARTURE = "headrace.departure"
 MAX_TARGET_BYTES = 16 * 1024
 MAX_HEADERS = 1000
+_TOO_MUCH_FRAMING = "The trailer of the body, or extensions of its chunks, are longer than a head may be"
 _HEADS_TO_LEARN = 3
 """A client whose heads differ gets no more of them remembered."""
 _VERSIONS = ("1.1", "1.0")
-_USUAL_PATHS = {path.encode(): path for path in EXACT_PATHS}
-"""What most targets are, byte for byte: nothing is left to parse."""
 _USUAL_METHODS = {b"POST": "POST", b"GET": "GET"}
 _TRAILERS: Any = deque(maxlen=0)
 """Where header fields go that come after the head: trailers must not join the headers of a request that is running."""
-
-
-class Cause(StrEnum):
-    """Why a client will not get its answer."""
-
-    CLIENT_LEFT = "client_left"
-    CLIENT_STALLED = "client_stalled"
-    BODY_TIMEOUT = "body_timeout"
 
 
 class _Overdue(Exception):
@@ -82,6 +72,7 @@ class FrontProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_open = True
         self._body_open = False
+        self._barren_bytes = 0  # since the body's latest byte: what chunks and trailers say beside it
         self._since = loop.time()
         self._timer = LazyTimer(loop, self._look_at_time)
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -120,18 +111,25 @@ class FrontProtocol(HttpToolsProtocol):
             self._stall_timer = None
 
     def data_received(self, data: bytes) -> None:
+        rest: bytes | None = data
+        while rest is not None:
+            rest = self._read(rest)
+
+    def _read(self, data: bytes) -> bytes | None:
+        """What is to be read anew."""
         if self.parser is None:
-            return  # refused already; what still comes is not read
+            return None  # refused already; what still comes is not read
         is_fresh = self._head_open and not self._head_bytes and not self._is_answering
         if is_fresh and self._repeated is not None:
             same = self._repeated.match(data)
             if same is not None:
                 self._begin_whole(*same)
-                return
+                return None
         if self._head_open:
             self._head_bytes += len(data)
         elif self._body_open:
             self._since = self.loop.time()
+            self._barren_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -140,12 +138,12 @@ class FrontProtocol(HttpToolsProtocol):
             elif self._should_upgrade():
                 self.handle_websocket_upgrade()
             else:
-                self._read_on_without_upgrade(data[upgrade.args[0] :])
-            return
+                return self._without_upgrade() + data[upgrade.args[0] :]
+            return None
         except httptools.HttpParserError as error:
             malformed = (Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {error}")
             self._refuse(*(self._refusal or malformed))
-            return
+            return None
         if self._head_open:
             if self._head_bytes:
                 self._head_unfinished(len(data))
@@ -153,7 +151,11 @@ class FrontProtocol(HttpToolsProtocol):
                 self._heads_to_learn -= 1
                 self._repeated = repeated_head(data, self.scope)  # type: ignore[arg-type]  # a TypedDict is a dict
         elif self._body_open:
-            self._timer.arm(self._since + self.settings.body_gap_seconds)
+            if self._barren_bytes > self._head_limit:
+                self._refuse(Refusal.HEAD_TOO_LARGE, _TOO_MUCH_FRAMING)
+            else:
+                self._timer.arm(self._since + self.settings.body_gap_seconds)
+        return None
 
     def _begin_whole(self, scope: Any, body: bytes) -> None:
         """A request that came in one read, with the head of the one before."""
@@ -165,14 +167,13 @@ class FrontProtocol(HttpToolsProtocol):
         cycle.more_body = False
         self._start_asgi_task(cycle, self.app)
 
-    def _read_on_without_upgrade(self, rest: bytes) -> None:
+    def _without_upgrade(self) -> bytes:
         """A new parser gets the same head without the offer of an upgrade, and what followed it."""
-        head = head_without_offer(self.scope, self.url)
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._offers_upgrade = False
         self._head_bytes = 0
-        self.data_received(head + rest)
+        return head_without_offer(self.scope, self.url)
 
     def _head_unfinished(self, latest_bytes: int) -> None:
         """A head came in part: its time begins with its first byte, and its size is bounded whether it ends or not."""
@@ -190,7 +191,10 @@ class FrontProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._count_refusal(reason)
-        if self._is_answering and (self._head_open or self.pipeline or self.cycle.response_started):
+        has_answered = self._body_open and self.cycle.response_complete
+        if has_answered or (
+            self._is_answering and (self._head_open or self.pipeline or self.cycle.response_started)
+        ):
             self.transport.abort()
             return
         status, headers, body = refusal_answer(Refused(reason, message))
@@ -252,8 +256,10 @@ class FrontProtocol(HttpToolsProtocol):
         if version not in _VERSIONS or method == b"CONNECT":  # to llhttp an upgrade, whatever its head says
             self._exceed(Refusal.MALFORMED_HTTP, f"{scope['method']} of HTTP/{version} is not spoken here")
         fields = dict(self.headers)
-        is_odd = b"transfer-encoding" in fields or len(fields) < len(self.headers)
-        if is_odd and (fault := framing_fault(version, self.headers)):
+        fault = host_fault(version, fields.get(b"host"))
+        if fault is None and (b"transfer-encoding" in fields or len(fields) < len(self.headers)):
+            fault = framing_fault(version, self.headers)
+        if fault is not None:
             self._exceed(Refusal.MALFORMED_HTTP, f"This is not a valid HTTP request: {fault}")
         offers_upgrade = parser.should_upgrade()
         if offers_upgrade and not self._should_upgrade():
@@ -263,23 +269,13 @@ class FrontProtocol(HttpToolsProtocol):
             self.expect_100_continue = fields[b"expect"].lower() == b"100-continue"
         self._head_open = False
         self._body_open = True
+        self._barren_bytes = 0
         self._awaits_first = False
         self._since = self.loop.time()
         self.headers = _TRAILERS
         if offers_upgrade:
             return
-        usual_path = _USUAL_PATHS.get(self.url)
-        if usual_path is not None:
-            scope["path"] = usual_path
-            scope["raw_path"] = self.url
-            scope["query_string"] = b""
-        else:
-            url = httptools.parse_url(self.url)
-            raw_path = url.path
-            path = raw_path.decode("ascii")
-            scope["path"] = unquote(path) if "%" in path else path
-            scope["raw_path"] = raw_path
-            scope["query_string"] = url.query or b""
+        set_target(scope, self.url)
         may_start = not self._is_answering
         if may_start:
             self._message_event.clear()
@@ -293,6 +289,10 @@ class FrontProtocol(HttpToolsProtocol):
             # A pipelined request waits for its turn, and the rest of the line unread.
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
+
+    def on_body(self, body: bytes) -> None:
+        self._barren_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._offers_upgrade:

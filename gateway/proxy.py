@@ -25,10 +25,11 @@ from gateway.body import (
 )
 from gateway.body_room import BodyRoom
 from gateway.clamp import clamped
+from gateway.client_cause import Cause
 from gateway.client_head import ClientHead
 from gateway.departure import ClientGone, Departure
 from gateway.errors import Refused, error_event, refusal_answer
-from gateway.front import Cause, FrontProtocol
+from gateway.front import FrontProtocol
 from gateway.headers import request_head
 from gateway.load_header import ASKING_LINE, asks_load, take_load
 from gateway.paths import Kind, route_of

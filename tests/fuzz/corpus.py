@@ -27,7 +27,7 @@ WORDS = (b"session-1", b"u=1", b"120.5", b"interactive", b"x" * 256)
 FRAGMENTS: dict[str, Sequence[bytes]] = {
     "front": (
         b"GET / HTTP/1.1\r\n", b"POST /v1/x?y HTTP/1.1\r\n", b"POST / HTTP/1.0\r\n", b"GET /\r\n", b"CONNECT a:1 HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n",
-        b"Host: a\r\n", b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Content-Length: +3\r\n", b"Content-Length: 3, 3\r\n", b"Content-Length : 3\r\n",
+        b"Host: a\r\n", b"Host: a b\r\n", b"3;" + b"e" * 9000 + b"\r\nabc\r\n", b"0\r\nt: " + b"v" * 9000 + b"\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Content-Length: +3\r\n", b"Content-Length: 3, 3\r\n", b"Content-Length : 3\r\n",
         b"Content-Length:\r\n", b"Content-Length: 0x3\r\n", b"Content-Length: 18446744073709551619\r\n", b"Transfer-Encoding: chunked\r\n",
         b"Transfer-Encoding: gzip, chunked\r\n", b"Transfer-Encoding: chunked, identity\r\n", b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding:\r\n chunked\r\n",
         b"Transfer-Encoding: \x0bchunked\r\n", b"Transfer-Encoding : chunked\r\n", b"transfer-encoding: CHUNKED\r\n", b"Connection: close\r\n",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 
-from gateway.front import Cause
+from gateway.client_cause import Cause
 from gateway.record import Outcome
 from gateway.series import Latency
 from gateway.usage import Usage

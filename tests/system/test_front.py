@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from hashlib import sha256
 
 import pytest
 
-from gateway.settings import ServerSettings
+from gateway.settings import AnonymousSettings, ServerSettings, TenantSettings
 from tests import client
 from tests.backend import Backend, Gate, Request, Script, sse_script
 from tests.framing import encode_chunk
@@ -47,6 +49,10 @@ MALFORMED = {
     "chunked not last": b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"
     % (CHAT.encode(), HOST),
     "line feed in the target": b"GET /readyz\nx HTTP/1.1\r\n" + HOST + b"\r\n",
+    "no host": b"GET /readyz HTTP/1.1\r\n\r\n",
+    "a host with a space": b"GET /readyz HTTP/1.1\r\nHost: a b\r\n\r\n",
+    "a host with a path": b"GET /readyz HTTP/1.1\r\nHost: a/b\r\n\r\n",
+    "a host with a user": b"GET /readyz HTTP/1.1\r\nHost: me@a\r\n\r\n",
     "raw space in the target": b"GET /v1/x y HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 
@@ -87,6 +93,77 @@ async def test_a_body_with_bad_chunks_is_refused_with_400(body: bytes) -> None:
         assert refusal(await connection.read_answer())[0] == 400
         assert await connection.read_until_closed() == b""
         assert backend.exchanges == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /readyz HTTP/1.0\r\n\r\n",
+        *[
+            b"GET /readyz HTTP/1.1\r\nHost: %b\r\n\r\n" % host
+            for host in (b"", b"a_b.example:80", b"[::1]:80", b"1.2.3.4")
+        ],
+    ],
+)
+async def test_any_host_that_is_one_is_taken_and_http_1_0_needs_none(raw: bytes) -> None:
+    async with Backend() as backend, running(backend) as gateway:
+        assert (await gateway.send(raw)).status == 200
+
+
+BESIDE_THE_BODY = {
+    "trailer": b"2\r\n{}\r\n0\r\nx: ",
+    "chunk extension": b"2;",
+    "many trailers": b"2\r\n{}\r\n0\r\n",
+}
+
+
+@pytest.mark.parametrize("start", BESIDE_THE_BODY)
+@pytest.mark.parametrize("key", [True, False], ids=["read", "refused"])
+async def test_what_stands_beside_a_body_without_end_is_cut_off(start: str, key: bool) -> None:
+    tenant = TenantSettings(name="t", key_sha256=(sha256(b"a-key-of-mine").hexdigest(),))
+    keys = [(b"Authorization", b"Bearer a-key-of-mine")] if key else []
+    anonymous = AnonymousSettings(allow=False)
+    head = client.request("POST", CHAT, [JSON, (b"Transfer-Encoding", b"chunked"), *keys])
+    more = b"a: b\r\n" * 2000 if start == "many trailers" else b"x" * 16_000
+    async with (
+        Backend() as backend,
+        running(backend, tenants=(tenant,), anonymous=anonymous) as gateway,
+        await gateway.connect() as connection,
+    ):
+        await connection.send(head)
+        if not key:
+            assert (await connection.read_answer()).status == 401
+        await connection.send(BESIDE_THE_BODY[start], more=True)
+        for _ in range(100):
+            await connection.send(more, more=True)
+        with contextlib.suppress(
+            EOFError
+        ):  # what was written is lost where the rest of this was still unread
+            assert refusal(await connection.read_answer())[0] == 431 and key
+        assert await connection.read_until_closed() == b""
+        if key:
+            assert gateway.metric("headrace_refusals_total", reason="head_too_large") == 1
+        assert backend.exchanges == []
+
+
+async def test_trailers_and_extensions_of_usual_size_pass_however_many_chunks_there_are() -> None:
+    body = b'{"model":"m","x":"' + b"x" * 20_000 + b'"}'
+    chunks = b"".join(b"1;name=value\r\n%c\r\n" % byte for byte in body)
+    head = client.request("POST", CHAT, [JSON, (b"Transfer-Encoding", b"chunked")])
+    async with Backend() as backend, running(backend) as gateway, await gateway.connect() as connection:
+        await connection.send(head + chunks + b"0\r\nx-sum: 1\r\n\r\n")
+        assert (await connection.read_answer()).status == 200
+        assert backend.exchanges[0].request.body == body
+
+
+async def test_offers_of_an_upgrade_are_answered_one_after_another_however_many_there_are() -> None:
+    offer = b"GET /readyz HTTP/1.1\r\n" + HOST + b"Connection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    count = 1500
+    async with Backend() as backend, running(backend) as gateway, await gateway.connect() as connection:
+        await connection.send(offer * count)
+        for _ in range(count):
+            connection._method = b"GET"
+            assert (await connection.read_answer()).status == 200
 
 
 async def test_garbage_behind_a_request_never_cuts_into_its_answer() -> None:

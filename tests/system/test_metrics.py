@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.front import Cause
+from gateway.client_cause import Cause
 from gateway.paths import Kind
 from gateway.sessions.turn_metrics import TurnResult
 from gateway.settings import BusinessTypeSettings, MatchSettings, ProbeSettings, ServerSettings
