@@ -119,11 +119,12 @@ class Placement:
         self, group: Group, key: CacheKey, tag: Tag, tried: Sequence[Backend], now: float
     ) -> Backend | None:
         """None where no backend has a free slot."""
-        least = self._least_ahead(group, key, tag, tried)
+        bound, per_slot = self.rules.load_bound, group.load_per_slot()
+        least = self._least_ahead(group, key, tag, tried, bound, per_slot)
         if least is None:
             return None
         (hashes, _, _, sizes, size), session = key
-        bound, per_slot, ahead = self.rules.load_bound, group.load_per_slot(), least.prefilling
+        ahead = least.prefilling
         tokens_per_byte = tag.prompt_tokens / size if size else 0.0
         get = self.homes.get
 
@@ -208,8 +209,16 @@ class Placement:
     def reported(self, backend: Backend, before: EngineReport | None, after: EngineReport) -> None:
         self.homes.of(backend).counted(before, after)
 
-    def _least_ahead(self, group: Group, key: CacheKey, tag: Tag, tried: Sequence[Backend]) -> Backend | None:
-        """Of those with a free slot the one with the fewest prompt tokens ahead; of several the least loaded."""
+    def _least_ahead(
+        self,
+        group: Group,
+        key: CacheKey,
+        tag: Tag,
+        tried: Sequence[Backend],
+        bound: float,
+        per_slot: float,
+    ) -> Backend | None:
+        """Of those with a free slot and within the bound the one with the fewest prompt tokens ahead; of several, or where none is within it, the least loaded."""
         best = group.best(tried)
         if best is None or not best.prefilling:
             return best
@@ -222,6 +231,7 @@ class Placement:
                 and not backend.is_blocked
                 and (backend.window is None or backend.in_flight < backend.window)
                 and backend not in tried
+                and backend.in_flight <= most_in_flight(group.fair_share(backend, per_slot), bound)
             ):
                 best = backend
         return best
