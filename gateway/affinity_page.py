@@ -45,7 +45,7 @@ def affinity_state(router: Router, now: float) -> dict[str, Any]:
                 "trust": round(home.trust, 3),
                 "restarts": home.generation,
                 "predicted_cached_tokens": round(home.predicted_tokens),
-                "found_cached_tokens": home.found_tokens,
+                "found_cached_tokens": round(home.found_tokens),
             }
             for home in placement.homes
         ],

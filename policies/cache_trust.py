@@ -57,6 +57,20 @@ class CacheTrust(NamedTuple):
 FULL_TRUST = CacheTrust()
 
 
+def hit_share(before: EngineReport | None, after: EngineReport) -> float | None:
+    """Of the prompt tokens that an engine looked up between two reports, those that it found; None where it did not say, or looked up none."""
+    if (
+        before is None
+        or before.prefix_hits is None
+        or before.prefix_queries is None
+        or after.prefix_hits is None
+        or after.prefix_queries is None
+    ):
+        return None
+    hits, queries = after.prefix_hits - before.prefix_hits, after.prefix_queries - before.prefix_queries
+    return hits / queries if 0 <= hits <= queries and queries else None
+
+
 def trust_in(known: CacheTrust) -> float:
     if known.predicted < ENOUGH_TOKENS:
         return 1.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.cache_trust import FULL_TRUST, CacheTrust, counted, restarted, sent, told, trust_in
+from policies.cache_trust import FULL_TRUST, CacheTrust, counted, hit_share, restarted, sent, told, trust_in
 from policies.dialects import EngineReport
 from routing.backend import Backend
 
@@ -22,6 +22,8 @@ class Home:
         "_known",
         "_sent_cached",
         "_sent_prompts",
+        "_sent_unfound",
+        "_tells",
         "_told_cached",
         "_told_predicted",
         "backend",
@@ -38,12 +40,15 @@ class Home:
         self.generation = backend.generation
         self.number = number
         self._sent_cached = self._sent_prompts = 0.0
+        self._sent_unfound = 0.0
+        self._tells = False
         self._told_predicted = self._told_cached = 0.0
         self.written = 0
         """Tokens that went into its cache or were asked for again, so far."""
         self.predicted_tokens = 0.0
-        self.found_tokens = 0
-        """Of requests with something predicted, as `usage` said; since the gateway's start, like the predicted ones."""
+        """Of requests that ended well, since the gateway's start."""
+        self.found_tokens = 0.0
+        """Of the same requests, as `usage` said. From an engine that does not say it: of all prompts sent, the share that its counters found."""
         self._know(known)
 
     def _know(self, known: CacheTrust) -> None:
@@ -63,13 +68,19 @@ class Home:
     def sent(self, cached_tokens: float, prompt_tokens: float, output_tokens: float) -> None:
         """A request, of which so much was taken for cached."""
         self.written += int(prompt_tokens - (1.0 - FOUND_SHARE) * cached_tokens + output_tokens)
-        self.predicted_tokens += cached_tokens
         self._sent_cached += cached_tokens
         self._sent_prompts += prompt_tokens
+        self._sent_unfound += prompt_tokens
+
+    def wrote(self, tokens: float) -> None:
+        """A request that was not looked into: what it leaves in the cache pushes out as much."""
+        self.written += int(tokens)
 
     def told(self, predicted_tokens: float, cached_tokens: int) -> None:
-        """By the `usage` of an answer. Several together make one sample."""
+        """By the `usage` of an answer, 0 where it says nothing of the cache. Several together make one sample."""
+        self.predicted_tokens += predicted_tokens
         self.found_tokens += cached_tokens
+        self._tells = self._tells or cached_tokens > 0
         self._told_predicted += predicted_tokens
         self._told_cached += cached_tokens
         if self._told_predicted >= SAMPLE_TOKENS:
@@ -82,11 +93,16 @@ class Home:
         known = sent(self._known, self._sent_cached, self._sent_prompts)
         self._sent_cached = self._sent_prompts = 0.0
         self._know(counted(known, before, after))
+        share = None if self._tells or self.backend.flags.tells_cached_tokens else hit_share(before, after)
+        if share is not None:
+            self.found_tokens += share * self._sent_unfound
+            self._sent_unfound = 0.0
 
     def renewed(self, number: int) -> Home:
         """After a restart of the engine."""
         home = Home(self.backend, number, restarted(self._known))
         home.predicted_tokens, home.found_tokens = self.predicted_tokens, self.found_tokens
+        home._tells = self._tells
         return home
 
 
@@ -111,6 +127,10 @@ class Homes:
             home = known.renewed(number)
         self._of[backend] = self._by_number[number] = home
         return home
+
+    def known(self, backend: Backend) -> Home | None:
+        """None where it is configured no longer, or was never sent anything."""
+        return self.of(backend) if backend in self._of else None
 
     def get(self, number: int) -> Home | None:
         """None where it has restarted since, or is configured no longer."""

@@ -109,8 +109,12 @@ class Placement:
             if is_hot(frequency, frequency < rules.min_hits and table.is_hot(fingerprint, now), rules):
                 hot, hot_depth = index + 1, depths[index]
                 break
-        if session and is_hot(sketch.seen(session, now), False, rules):
-            return True, len(hashes)
+        if session:
+            seen_now, sessions = sketch.seen(session, now), self.sessions
+            is_busy = is_hot(seen_now, seen_now < rules.min_hits and sessions.was_hot(session), rules)
+            sessions.mark(session, is_busy)
+            if is_busy:
+                return True, len(hashes)
         return is_hot_request(hot_depth, chars), hot
 
     # --- one request ----------------------------------------------------------------------------------------------------------
@@ -171,12 +175,18 @@ class Placement:
         self.by["load"] += 1
         return least
 
-    def sent(self, lease: Lease, key: CacheKey, now: float) -> None:
+    def sent(self, lease: Lease, now: float) -> None:
         """It goes to its backend: that one will hold its prompt, and held a part of it already."""
-        home, tag = self.homes.of(lease.backend), lease.tag
+        tag = lease.tag
+        key = tag.key
+        if key is None:  # it was not looked into, and pushes out as much as any other
+            if (written := self.homes.known(lease.backend)) is not None:
+                written.wrote(tag.prompt_tokens + tag.output_tokens)
+            return
+        home = self.homes.of(lease.backend)
         (hashes, depths, _, sizes, size), session = key
         if session:
-            self.sessions.sent(session, home.number, now)
+            self.sessions.sent(session, home.number, now, is_moved=lease.attempts > 1)
         prompt = tag.prompt_tokens
         if hashes:
             table = self.table
@@ -203,8 +213,9 @@ class Placement:
 
     def ended(self, lease: Lease, cached_tokens: int) -> None:
         """Well, and its engine said how much of its prompt it had cached, or said nothing, which is 0."""
-        if lease.known_depth:
-            self.homes.of(lease.backend).told(lease.cached_tokens, cached_tokens)
+        home = self.homes.known(lease.backend) if lease.known_depth else None
+        if home is not None:
+            home.told(lease.cached_tokens, cached_tokens)
 
     def reported(self, backend: Backend, before: EngineReport | None, after: EngineReport) -> None:
         self.homes.of(backend).counted(before, after)

@@ -368,8 +368,7 @@ class Router:
         lease = Lease(backend, line, tag, intent, queue_seconds, backend.absence is not PRESENT)
         self.in_flight += 1
         self.fleet.take(lease, now)
-        if tag.key is not None:
-            self.placement.sent(lease, tag.key, now)
+        self.placement.sent(lease, now)
         if tag.lane is EMERGENCY:
             lease.charged = 0.0  # outside of all shares
         return lease
@@ -391,8 +390,7 @@ class Router:
         lease.is_trial = not backend.is_present()
         lease.attempts += 1
         self.fleet.take(lease, now)
-        if lease.tag.key is not None:
-            self.placement.sent(lease, lease.tag.key, now)
+        self.placement.sent(lease, now)
 
     def _relegated(self, tag: Tag) -> Tag:
         self.counts.relegated += 1

@@ -17,6 +17,8 @@ class SessionHomes:
         self.capacity = capacity
         self._sessions: OrderedDict[int, tuple[int, float, bool]] = OrderedDict()
         """Home, when it was used or learnt, and whether this gateway itself sent the session there."""
+        self._hot: set[int] = set()
+        """Those of them that were busy when they came last."""
         self.mean_gap_seconds: float | None = None
         self.configure(rules)
 
@@ -41,16 +43,27 @@ class SessionHomes:
         """From another gateway. Teaches nothing of gaps."""
         self._put(session, home, now, False)
 
-    def sent(self, session: int, home: int, now: float) -> None:
+    def was_hot(self, session: int) -> bool:
+        return session in self._hot
+
+    def mark(self, session: int, is_hot: bool) -> None:
+        """Only of a session that is known: so there are never more marks than sessions."""
+        if not is_hot:
+            self._hot.discard(session)
+        elif session in self._sessions:
+            self._hot.add(session)
+
+    def sent(self, session: int, home: int, now: float, *, is_moved: bool = False) -> None:
+        """`is_moved`: the same request once more, which teaches nothing of gaps."""
         before = self._put(session, home, now, True)
-        if before is not None and before[2]:
-            self.mean_gap_seconds = after_gap(self.mean_gap_seconds, now - before[1])
+        if before is not None and before[2] and not is_moved:
+            self.mean_gap_seconds = after_gap(self.mean_gap_seconds, now - before[1], self._rules)
             self.lifetime_seconds = lifetime_seconds(self.mean_gap_seconds, self._rules)
 
     def _put(self, session: int, home: int, now: float, is_ours: bool) -> tuple[int, float, bool] | None:
         """What was there before."""
         before = self._sessions.pop(session, None)
         if before is None and len(self._sessions) >= self.capacity:
-            self._sessions.popitem(last=False)
+            self._hot.discard(self._sessions.popitem(last=False)[0])
         self._sessions[session] = home, now, is_ours
         return before

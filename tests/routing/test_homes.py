@@ -42,6 +42,56 @@ def test_only_the_backends_of_a_configuration_are_kept() -> None:
     assert homes.get(numbers[0]) is None and homes.get(numbers[1]) is not None
 
 
+def test_a_backend_that_was_retired_does_not_come_back_with_its_last_answer() -> None:
+    homes, one = Homes(), backend("a")
+    assert homes.known(one) is None
+    homes.of(one)
+    one.restarted()
+    known = homes.known(one)
+    assert known is not None and known is homes.of(one)
+    homes.keep_only([backend("a")])
+    assert homes.known(one) is None and list(homes) == []
+
+
+def test_what_was_not_looked_into_pushes_out_as_much() -> None:
+    one = backend()
+    one.kv_tokens = 6000
+    home = Homes().of(one)
+    home.sent(0.0, 1000.0, 0.0)
+    written = home.written
+    home.wrote(6000.0)
+    assert home.holds(written)
+    home.wrote(1.0)
+    assert not home.holds(written)
+
+
+def test_where_usage_says_nothing_what_was_found_is_the_share_that_the_counters_found() -> None:
+    home = Homes().of(backend())
+    home.sent(500.0, 1000.0, 10.0)
+    home.told(500.0, 0)
+    none = EngineReport(prefix_hits=0, prefix_queries=0)
+    home.counted(None, none)
+    home.counted(none, none)
+    assert (home.predicted_tokens, home.found_tokens) == (500.0, 0)
+    home.counted(none, EngineReport(prefix_hits=950, prefix_queries=1000))
+    assert home.found_tokens == 950
+    home.counted(
+        EngineReport(prefix_hits=950, prefix_queries=1000),
+        EngineReport(prefix_hits=1900, prefix_queries=2000),
+    )
+    assert home.found_tokens == 950, "nothing of it was sent from here"
+
+
+def test_where_usage_tells_the_counters_add_nothing() -> None:
+    home = Homes().of(backend())
+    home.sent(500.0, 1000.0, 10.0)
+    home.told(500.0, 400)
+    home.counted(
+        EngineReport(prefix_hits=0, prefix_queries=0), EngineReport(prefix_hits=950, prefix_queries=1000)
+    )
+    assert (home.predicted_tokens, home.found_tokens) == (500.0, 400)
+
+
 def test_a_cache_holds_what_was_asked_for_since_as_much_as_fits() -> None:
     one = backend()
     home = Homes().of(one)

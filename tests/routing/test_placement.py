@@ -336,6 +336,23 @@ def test_a_session_does_not_leave_for_one_request_above_the_bound() -> None:
     assert sent(router, of("a", session="s")).backend.id == home
 
 
+def test_a_busy_session_stays_hot_down_to_three_fifths_of_what_made_it_so() -> None:
+    def is_hot(now: float) -> bool:
+        lease = sent(router, of(f"prompt {now}", session="s"), now)
+        ended(router, lease, now)
+        return lease.tag.path is CachePath.HOT
+
+    router = fleet(2, affinity=AffinityRules(heat=HeatRules(min_hits=5, window_seconds=100.0)))
+    assert [is_hot(float(n)) for n in range(6)][-1]
+    seen = [
+        router.placement.sketch.seen(key_of("x", session="s").session, float(now)) for now in range(6, 200)
+    ]
+    cooling = next(6 + at for at, frequency in enumerate(seen) if 2.0 < frequency < 3.5)
+    assert is_hot(float(cooling)), "seen less than five times, and at least three times with this one"
+    assert not is_hot(float(cooling + 1000))
+    assert not is_hot(float(cooling + 1001))
+
+
 def test_a_busy_session_is_hot_whatever_it_says() -> None:
     router = fleet(2)
     paths = [sent(router, of(f"{number}", session="s")).tag.path for number in range(3)]

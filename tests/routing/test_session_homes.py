@@ -54,3 +54,25 @@ def test_a_home_learnt_from_another_gateway_counts_and_teaches_no_gap() -> None:
     assert sessions.mean_gap_seconds is None
     sessions.sent(1, 7, 17.0)
     assert sessions.mean_gap_seconds == 4.0
+
+
+def test_a_request_that_moves_teaches_no_gap() -> None:
+    sessions = SessionHomes(5, LifetimeRules())
+    for turn in range(20):
+        sessions.sent(1, 7, 20.0 * turn)
+        sessions.sent(1, 8, 20.0 * turn + 0.5, is_moved=True)
+        assert sessions.home(1, 20.0 * turn + 1.0) == 8
+    assert sessions.mean_gap_seconds is not None
+    assert abs(sessions.mean_gap_seconds - 19.5) < 1e-6
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=100))
+def test_what_was_hot_is_remembered_of_known_sessions_alone(marks: list[tuple[int, bool]]) -> None:
+    sessions = SessionHomes(5, LifetimeRules())
+    for now, (session, is_hot) in enumerate(marks):
+        sessions.mark(session, is_hot)
+        assert not sessions.was_hot(session) or is_hot
+        sessions.sent(session, 1, float(now))
+        sessions.mark(session, is_hot)
+        assert sessions.was_hot(session) is is_hot
+        assert sum(sessions.was_hot(one) for one in range(1, 13)) <= len(sessions)
