@@ -9,9 +9,11 @@ no header can be sent any more, in the event's `reason`. While the ladder of ove
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import orjson
 
+from gateway.paths import StreamForm
 from policies.refusals import STATUS_OF, error_type, retry_after_seconds
 from policies.terms import Refusal
 
@@ -54,7 +56,7 @@ def error_body(message: str, type_: str, status: int, param: str | None = None) 
     return _dumps({"error": {"message": message, "type": type_, "param": param, "code": status}})
 
 
-def _dumps(content: dict[str, dict[str, str | int | None]]) -> bytes:
+def _dumps(content: Any) -> bytes:
     try:
         return orjson.dumps(content)
     except TypeError:  # a client's lone surrogate, quoted in the message; the standard library escapes it
@@ -83,8 +85,20 @@ def refusal_answer(refused: Refused, level: int = 0) -> tuple[int, Headers, byte
     return status, headers, body
 
 
-def error_event(reason: Refusal, message: str) -> bytes:
+def error_event(reason: Refusal, message: str, form: StreamForm = StreamForm.OPENAI) -> bytes:
     """What a client gets inside a stream that cannot be finished; the broken end follows. Never a `[DONE]`."""
+    if form is StreamForm.MESSAGES:
+        wrapped = {"type": "error", "error": {"type": "api_error", "message": message}}
+        return b"event: error\ndata: " + _dumps(wrapped) + b"\n\n"
+    if form is StreamForm.RESPONSES:
+        told = {
+            "type": "error",
+            "code": reason.value,
+            "message": message,
+            "param": None,
+            "sequence_number": 0,
+        }
+        return b"event: error\ndata: " + _dumps(told) + b"\n\n"
     error = {
         "message": message,
         "type": error_type(reason),

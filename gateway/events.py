@@ -27,6 +27,8 @@ HELD_LIMIT_BYTES = 16 * 1024
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _DATA_LINE = re.compile(rb"^data: ?(.*)$", re.MULTILINE)
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
+_SAID_SO = re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|incomplete|failed)|message_stop|error)"')
+"""Of `/v1/responses` and `/v1/messages`. vLLM writes the type last in an event that may be long, SGLang first."""
 _FINISH = b'"finish_reason":"'
 _LINE_END = re.compile(rb"\r\n|\r")
 _DATA = re.compile(rb"(?:^|[\r\n])data")
@@ -47,6 +49,7 @@ class EventReader:
         "_last",
         "_pending",
         "_pending_has_data",
+        "_said_so",
         "_skipping",
         "_tail",
         "done",
@@ -75,6 +78,8 @@ class EventReader:
         """What came last, from the start of an event on; it has the last event with data."""
         self._counted = False
         """The event with the usage of the whole answer came; with `continuous_usage_stats` each event has a usage."""
+        self._said_so = False
+        """A long event began by saying that it is the last one."""
         self.done = False
         self.error: dict[str, Any] | None = None
         self.usage: Usage | None = None
@@ -110,10 +115,10 @@ class EventReader:
     @property
     def finished(self) -> bool:
         """Whether the engine said that the answer is whole."""
-        if self.done or self._counted:
+        if self.done or self._counted or self._said_so:
             return True
         events = [event for event in _EVENT_END.split(self._last) if _DATA.search(event)]
-        return bool(events) and _FINISHED.search(events[-1]) is not None
+        return bool(events) and (_FINISHED.search(events[-1]) or _SAID_SO.search(events[-1])) is not None
 
     def _read(self, data: bytes) -> bytes:
         """Notice every whole event; returns all but those kept back and what is still incomplete."""
@@ -151,6 +156,7 @@ class EventReader:
             rest = rest[len(lead) :]
         self._skipping = len(rest) > HELD_LIMIT_BYTES
         if self._skipping:
+            self._said_so = _SAID_SO.search(rest) is not None
             passed.append(self.take_finish())
             passed.append(rest)
             self._tail = rest[-3:]

@@ -29,6 +29,19 @@ class Kind(StrEnum):
     """Passed without a look inside."""
 
 
+class StreamForm(StrEnum):
+    """How a stream of this API says that its answer is whole, and that it failed."""
+
+    OPENAI = "openai"
+    """`[DONE]`, a usage or a finish reason; `{"error": ...}`."""
+    RESPONSES = "responses"
+    """`response.completed`, `.incomplete` or `.failed`; an event `error`."""
+    MESSAGES = "messages"
+    """`message_stop`; an event `error`."""
+    UNKNOWN = "unknown"
+    """It may end as it likes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     kind: Kind
@@ -37,6 +50,7 @@ class Route:
     """Whether a body that is not of `kind` may be refused here: what an engine's other paths take is the engine's to say."""
     is_responses: bool = False
     """Whether it makes, or is about, a response that an engine may hold: `/v1/responses` and all below."""
+    stream_form: StreamForm = StreamForm.UNKNOWN
     limits: tuple[str, ...] = ()
     """Members of the body that say how many tokens an answer may have, the usual one first. None where nothing is generated, and of APIs
     that say it inside of another member (`/generate`, `/api/...`) or in the words of others (`/invocations`)."""
@@ -51,11 +65,13 @@ _JSON_POST = Route(Kind.JSON, _POST)
 _CHAT_LIMITS = ("max_tokens", "max_completion_tokens")
 
 _EXACT: dict[str, Route] = {
-    "/v1/chat/completions": Route(Kind.CHAT, _POST, limits=_CHAT_LIMITS),
+    "/v1/chat/completions": Route(Kind.CHAT, _POST, stream_form=StreamForm.OPENAI, limits=_CHAT_LIMITS),
     "/v1/chat/completions/batch": Route(Kind.JSON, _POST, limits=_CHAT_LIMITS),
-    "/v1/completions": Route(Kind.COMPLETION, _POST, limits=("max_tokens",)),
-    "/v1/responses": Route(Kind.JSON, _POST, is_responses=True, limits=("max_output_tokens",)),
-    "/v1/messages": Route(Kind.JSON, _POST, limits=("max_tokens",)),
+    "/v1/completions": Route(Kind.COMPLETION, _POST, stream_form=StreamForm.OPENAI, limits=("max_tokens",)),
+    "/v1/responses": Route(
+        Kind.JSON, _POST, is_responses=True, stream_form=StreamForm.RESPONSES, limits=("max_output_tokens",)
+    ),
+    "/v1/messages": Route(Kind.JSON, _POST, stream_form=StreamForm.MESSAGES, limits=("max_tokens",)),
     "/cohere/v2/chat": Route(Kind.JSON, _POST, limits=("max_tokens",)),
     "/v1/audio/transcriptions": Route(Kind.FORM, _POST),
     "/v1/audio/translations": Route(Kind.FORM, _POST),

@@ -135,7 +135,12 @@ class Proxy:
                 record.request_id = request.named_id() or record.request_id
                 departure.watch(receive)
                 relay = Relay(
-                    send, answer, request.kind, request.keep_usage_back, record, self._turnstile.produced
+                    send,
+                    answer,
+                    request.stream_form,
+                    request.keep_usage_back,
+                    record,
+                    self._turnstile.produced,
                 )
                 if request.client.hints.history:
                     history = relay.history = await snapshot.histories.open(request)
@@ -312,7 +317,7 @@ class Proxy:
         if relay is not None and relay.head_sent:
             record.outcome = Outcome.CUT
             if relay.is_stream:
-                event = error_event(refused.reason, refused.message)
+                event = error_event(refused.reason, refused.message, relay.form)
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             departure.break_off()
             return

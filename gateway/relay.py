@@ -17,7 +17,7 @@ from gateway.answer import Answer
 from gateway.errors import Refused
 from gateway.events import EventReader
 from gateway.headers import answer_headers
-from gateway.paths import Kind
+from gateway.paths import StreamForm
 from gateway.record import Record
 from gateway.sessions.history import History
 from gateway.sessions.response_sight import ResponseSight
@@ -64,11 +64,11 @@ class Relay:
     __slots__ = (
         "_charge",
         "_keep_usage_back",
-        "_kind",
         "_own",
         "_record",
         "_send",
         "body_started",
+        "form",
         "head_sent",
         "history",
         "is_stream",
@@ -79,7 +79,7 @@ class Relay:
         self,
         send: Send,
         own: Answer | None,
-        kind: Kind,
+        form: StreamForm,
         keep_usage_back: bool,
         record: Record,
         charge: Callable[[Lease, int], None],
@@ -88,7 +88,7 @@ class Relay:
         self._charge = charge
         self._send = send
         self._own = own
-        self._kind = kind
+        self.form = form
         self._keep_usage_back = keep_usage_back
         self._record = record
         self.head_sent = False
@@ -153,7 +153,7 @@ class Relay:
                 if sink is not None and (sight is None or sight.done):
                     await answer.pipe(sink)
             rest = reader.flush()
-            must_finish = self._kind in (Kind.CHAT, Kind.COMPLETION) and reader.error is None
+            must_finish = self.form is not StreamForm.UNKNOWN and reader.error is None
             if must_finish and not reader.finished:
                 self.body_started = True
                 if rest:
@@ -212,10 +212,13 @@ class Relay:
         record.first_byte_at = time.perf_counter()
         self.body_started = True
         if self.history is not None and answer.status == 200:
-            data = last = await _whole(data, answer)
-            record.usage = usage_of(data) if is_json else None
-            lease.verdict = Verdict.GOOD  # also where its turn is not taken
-            await self.history.plain_ended(data, is_json, record.usage)
+            data = last = await _whole(data, answer, self.history.most_plain_bytes)
+            if answer.is_drained:
+                record.usage = usage_of(data) if is_json else None
+                lease.verdict = Verdict.GOOD  # also where its turn is not taken
+                await self.history.plain_ended(data, is_json, record.usage)
+            else:
+                self.history.plain_is_too_large()
         sight = None
         if self.on_response is not None and is_json and answer.status == 200:
             sight = ResponseSight(is_stream=False)
@@ -285,9 +288,11 @@ def _is_short(length: bytes) -> bool:
     return len(length) <= _LENGTH_DIGITS and length.isdigit() and int(length) <= HELD_BYTES
 
 
-async def _whole(data: bytes, answer: Connection) -> bytes:
-    """All of a plain answer that has begun with `data`."""
+async def _whole(data: bytes, answer: Connection, most_bytes: int = HELD_BYTES) -> bytes:
+    """All of a plain answer that has begun with `data`, or of a longer one so much and no more than one read."""
     parts = [data]
-    while not answer.is_drained:
+    size = len(data)
+    while not answer.is_drained and size <= most_bytes:
         parts.append(await answer.read())
+        size += len(parts[-1])
     return b"".join(parts)

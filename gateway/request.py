@@ -27,6 +27,7 @@ class Request:
         "limits",
         "method",
         "model",
+        "stream_form",
         "target",
         "view",
     )
@@ -37,6 +38,7 @@ class Request:
         self.is_known = route.is_known
         self.is_responses = route.is_responses
         self.limits = route.limits
+        self.stream_form = route.stream_form
         query: bytes = scope["query_string"]
         if query and client.tagging.tells_tenants_apart:
             query = without_keys(query.decode("latin-1"), head.key).encode("latin-1")

@@ -57,6 +57,7 @@ class StreamCapture:
         "_bytes_left",
         "_calls",
         "_data",
+        "_data_bytes",
         "_pending",
         "_role",
         "_texts",
@@ -71,6 +72,7 @@ class StreamCapture:
         self._pending = b""
         self._data: list[bytes] = []
         """Lines of the event that has not ended yet."""
+        self._data_bytes = 0
         self._role = "assistant"
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, _Call] = {}
@@ -120,8 +122,15 @@ class StreamCapture:
     def _line(self, line: bytes) -> None:
         if line:
             if line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
-        elif self._data:
+                self._data_bytes += len(line)
+                if self._data_bytes <= max(self._bytes_left, 0) + _EVENT_BYTES:
+                    self._data.append(line[5:].removeprefix(b" "))
+                else:  # an event of countless lines
+                    self._data = []
+                    self._give_up()
+            return
+        self._data_bytes = 0
+        if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []
             if data != b"[DONE]":

@@ -151,6 +151,10 @@ class Histories:
         return History(self, _Session(key, window, prompt), fields, [(HEADER, state(window))])
 
 
+_PLAIN_PER_ENTRY = 4
+_HELD_BYTES = 256 * 1024
+
+
 class _Session(NamedTuple):
     key: SessionKey
     window: Window
@@ -167,7 +171,17 @@ def state(window: Window) -> bytes:
 class History:
     """What the relay tells of the answer: `begin` and `take` of a stream, then `stream_ended`; or `plain_ended`. `close` comes in every case."""
 
-    __slots__ = ("_choices", "_held", "_histories", "_keeps", "_session", "_stream", "_turn_id", "headers")
+    __slots__ = (
+        "_choices",
+        "_held",
+        "_held_bytes",
+        "_histories",
+        "_keeps",
+        "_session",
+        "_stream",
+        "_turn_id",
+        "headers",
+    )
 
     def __init__(
         self,
@@ -186,6 +200,7 @@ class History:
         self._choices = choices if isinstance(choices, int) and choices > 1 else 1
         self._stream: StreamCapture | None = None
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._turn_id = f"{_id_prefix}{next(_id_count):012x}"
         """Not the request's id, which a client may choose, and choose twice."""
 
@@ -196,6 +211,7 @@ class History:
             room = self._histories.max_entry_bytes - len(self._session.prompt.messages)
             self._stream = StreamCapture(room, self._choices)
             self._held.clear()
+            self._held_bytes = 0
 
     def take(self, data: bytes, passed: bytes) -> bytes:
         """`data` came and `passed` of it would leave; returns what may."""
@@ -205,7 +221,14 @@ class History:
         stream.feed(data)
         if self._histories.is_strict and stream.has_finish:
             self._held.append(passed)
-            return b""
+            self._held_bytes += len(passed)
+            if self._held_bytes <= _HELD_BYTES:
+                return b""
+            # What goes on so long behind its end is not held for a turn's sake.
+            self._stream = None
+            self._lost(TurnResult.TOO_LARGE)
+            passed = b"".join(self._held)
+            self._held.clear()
         return passed
 
     async def stream_ended(self, rest: bytes, usage: Usage | None) -> bytes:
@@ -220,6 +243,15 @@ class History:
                 await self._keep(message, usage, stream.is_broken)
         self._held.append(rest)
         return b"".join(self._held)
+
+    @property
+    def most_plain_bytes(self) -> int:
+        """Of an answer that is held to be kept: a message that may be kept is no longer, whatever stands beside it."""
+        return _PLAIN_PER_ENTRY * self._histories.max_entry_bytes if self._keeps else 0
+
+    def plain_is_too_large(self) -> None:
+        if self._keeps:
+            self._lost(TurnResult.TOO_LARGE)
 
     async def plain_ended(self, body: bytes, is_readable: bool, usage: Usage | None) -> None:
         """An answer with status 200. `Refused` where the turn is not taken."""

@@ -57,6 +57,10 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
         ),
     ),
     "B015": (
+        (
+            "field/test_streaming.py",
+            "test_b015_a_stream_of_another_api_is_whole_only_where_its_engine_says_so",
+        ),
         (FAILURES, "test_a_stream_cut_by_its_engine_reaches_the_client_as_an_error_event_and_a_broken_end"),
         (BREAKER, "test_a_backend_that_breaks_is_left_out_until_canaries_find_it_well"),
         ("system/test_clients.py", "test_a_cut_stream_raises_instead_of_ending_short"),

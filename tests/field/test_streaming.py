@@ -203,3 +203,50 @@ async def test_b014_a_client_that_takes_gzip_gets_each_event_when_it_is_sent_and
             assert await anext(pieces) == b"data: " + said + b"\n\n"
         end.set()
         assert [piece async for piece in pieces] == [b"data: [DONE]\n\n"]
+
+
+def typed(kind: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps({"type": kind, **fields}).encode())
+
+
+LONG = "x" * 40_000
+OTHER_ENDS = {
+    "responses": ("/v1/responses", typed("response.output_text.delta", delta="a"), typed("response.completed", response={"status": "completed"})),
+    "responses, SGLang's long one": ("/v1/responses", typed("response.created"), typed("response.completed", response={"text": LONG})),
+    "responses, vLLM's long one": (
+        "/v1/responses",
+        typed("response.created"),
+        b'event: response.completed\ndata: {"response":{"text":"%b"},"type":"response.completed"}\n\n' % LONG.encode(),
+    ),
+    "messages": ("/v1/messages", typed("content_block_delta", delta={"text": "a"}), typed("message_stop")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHER_ENDS)
+@pytest.mark.parametrize("ends", [True, False], ids=["said so", "silently"])
+async def test_b015_a_stream_of_another_api_is_whole_only_where_its_engine_says_so(
+    case: str, ends: bool
+) -> None:
+    target, first, last = OTHER_ENDS[case]
+    chunks = [first, *((last[at : at + 5000] for at in range(0, len(last), 5000)) if ends else ())]
+    script = Script(headers=[SSE], chunks=chunks, framing=Framing.CHUNKED)
+    async with Backend(lambda _: script) as backend, running(backend) as gateway:
+        answer = await gateway.post({"model": "m", "stream": True, "input": "x", "messages": []}, target)
+        assert answer.status == 200 and answer.complete is ends
+        if ends:
+            assert answer.body == first + last
+            assert gateway.metric("headrace_cut_answers_total") in (None, 0)
+            return
+        assert answer.body.startswith(first + b"event: error\ndata: ")
+        told = json.loads(answer.body.removeprefix(first).partition(b"data: ")[2])
+        assert told["type"] == "error"
+        assert "without finishing" in (
+            told["message"] if target == "/v1/responses" else told["error"]["message"]
+        )
+        assert (
+            sum(
+                gateway.metric("headrace_cut_answers_total", backend=one.id) or 0
+                for one in gateway.gateway.router.fleet
+            )
+            == 1
+        )

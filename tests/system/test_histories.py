@@ -440,3 +440,24 @@ async def test_a_plain_answer_that_is_being_read_is_not_given_up_for_an_emergenc
         gate.set()
         assert (await asked).body == body
         assert (await page(gateway))[1]["turns"] == 1
+
+
+async def test_an_answer_far_above_what_may_be_kept_passes_as_it_comes_and_is_not_kept() -> None:
+    gate = Gate()
+    large = b"x" * 100_000
+
+    def script(_: Request) -> Script:
+        return Script(headers=[JSON], chunks=[b'{"a":"', large, gate, large, b'"}'], framing=Framing.CHUNKED)
+
+    sessions = SessionSettings(max_entry_kb=16)
+    async with Backend(script) as backend, running(backend, sessions=sessions) as gateway:
+        body = {"model": "m", "messages": [user("one")]}
+        async with await gateway.begin(body, headers=named()) as connection:
+            head = await connection.read_head()
+            pieces = connection.pieces(head)
+            assert (await anext(pieces)).startswith(b'{"a":"x'), "before all of it was there"
+            gate.set()
+            rest = [piece async for piece in pieces]
+            assert rest[-1].endswith(b'x"}')
+        assert gateway.metric("headrace_session_turns_total", result="too_large") == 1
+        assert (await page(gateway))[0] == 404

@@ -232,3 +232,13 @@ def test_no_stream_makes_it_raise(parts: list[bytes]) -> None:
     capture.end()
     capture.message()
     capture.message(is_cut=True)
+
+
+def test_an_event_of_countless_lines_is_given_up_and_what_follows_is_read() -> None:
+    capture = StreamCapture(1000)
+    for _ in range(1000):
+        capture.feed(b"data: " + b"x" * 1000 + b"\n")
+        assert sum(map(len, capture._data)) < 20_000
+    assert capture.too_large
+    capture.feed(b'\ndata: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n')
+    assert capture.has_finish and capture.message() is None
