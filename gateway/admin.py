@@ -3,7 +3,8 @@
 Decides: whether a path is one of them, whether the place where they are served is open to other hosts, and the refusal of one request.
 
     key_sha256 given    every request needs one of the keys, in any of the headers that a client's key comes in: else 401
-    none, on loopback   whoever reaches the port; a change that a browser sends (it has an `Origin`) gets 403, for any page may make a browser send it
+    none, on loopback   programs of this machine. What a proxy on it passes on (`Forwarded`, `X-Forwarded-...`, `X-Real-IP`, `Via`) or another name than this machine's own (a browser
+                        whose page has made a name of its own lead here) gets 403, but for /metrics; so does a change that a browser sends (`Origin`), for any page may make it send one
     none, elsewhere     pages are shown, changes get 403, and the start and `headrace check` warn
 
 Settings: `admin`, and `server.host` where they are on the clients' listener. Keys are kept as SHA-256 and compared in constant time, each with all.
@@ -23,6 +24,7 @@ from policies.terms import Refusal
 
 METRICS = "/metrics"
 ADMIN = "/admin/"
+_PASSED_ON = frozenset({b"forwarded", b"x-real-ip", b"via"})
 _LOOKING = frozenset({"GET", "HEAD"})
 
 
@@ -55,6 +57,21 @@ def warning(settings: Settings) -> str | None:
     )
 
 
+def _passed_by(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """What shows that a request does not come from a program of this machine that means this gateway; "" where nothing does."""
+    for name, value in headers:
+        if name in _PASSED_ON or name.startswith(b"x-forwarded-"):
+            return name.decode()
+        if name == b"host":
+            host = (
+                value.decode("latin-1").rpartition("]")[0].removeprefix("[")
+                or value.decode("latin-1").partition(":")[0]
+            )
+            if host and not is_loopback(host):
+                return f"the Host {host[:100]!r}"
+    return ""
+
+
 class Gate:
     """Made once for each configuration."""
 
@@ -62,14 +79,21 @@ class Gate:
         self._digests = [bytes.fromhex(written) for written in settings.admin.key_sha256]
         self._is_open = open_host(settings) is not None
 
-    def refusal(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Refused | None:
-        """Of a request with these headers (lower-case names); None lets it in."""
+    def refusal(
+        self, method: str, headers: Sequence[tuple[bytes, bytes]], path: str = ADMIN
+    ) -> Refused | None:
+        """Of a request for one of them with these headers (lower-case names); None lets it in."""
         if self._digests:
             digest = sha256(key_in([pair for pair in headers if pair[0] in KEY_HEADERS])).digest()
             if sum(compare_digest(stored, digest) for stored in self._digests):  # none is left out
                 return None
             return Refused(
                 Refusal.UNAUTHORIZED, "This needs a key of admin.key_sha256, as `Authorization: Bearer <key>`"
+            )
+        if not self._is_open and path != METRICS and (passed_by := _passed_by(headers)):
+            return Refused(
+                Refusal.FORBIDDEN,
+                f"Without a key these pages are for programs of this machine alone, and this request has {passed_by}: set admin.key_sha256",
             )
         if method in _LOOKING:
             return None

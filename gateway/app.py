@@ -229,7 +229,7 @@ class Gateway:
         return refusal_page(unknown)(scope, receive, send)
 
     def _guarded(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
-        refused = self._gate.refusal(scope["method"], scope["headers"])
+        refused = self._gate.refusal(scope["method"], scope["headers"], scope["path"])
         if refused is None:
             return self._pages(scope, receive, send)
         self.telemetry.refused(refused.reason)

@@ -39,7 +39,7 @@ def http_scope(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(b"host", b"gateway.test"), *headers],
+        "headers": [(b"host", b"127.0.0.1"), *headers],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 8080),
         "state": {},

@@ -63,7 +63,7 @@ def request(
     """The bytes of one request; `chunk_bytes` above 0 sends the body in chunks of that size instead of with a length."""
     verb = method.encode() if isinstance(method, str) else method
     where = target.encode() if isinstance(target, str) else target
-    lines: Headers = [(b"Host", b"gateway.test"), *headers]
+    lines: Headers = [(b"Host", b"127.0.0.1"), *headers]
     payload = body or b""
     if body is not None and chunk_bytes:
         lines.append((b"Transfer-Encoding", b"chunked"))

@@ -138,6 +138,52 @@ async def test_where_other_hosts_reach_them_forces_are_refused_until_there_is_a_
             assert (await client.send(gateway.server.admin_port or gateway.port, force(KEY))).status == 200
 
 
+PASSED_ON = {
+    "a proxy's client": [(b"X-Forwarded-For", b"203.0.113.9")],
+    "a proxy's scheme": [(b"X-Forwarded-Proto", b"https")],
+    "the standard": [(b"Forwarded", b"for=203.0.113.9")],
+    "a real address": [(b"X-Real-IP", b"203.0.113.9")],
+    "a proxy": [(b"Via", b"1.1 edge")],
+    "another name": [(b"host", b"evil.example")],
+    "another name and port": [(b"host", b"evil.example:8080")],
+    "another address": [(b"host", b"[2001:db8::1]:8080")],
+}
+
+
+@pytest.mark.parametrize("case", PASSED_ON)
+async def test_without_a_key_what_a_proxy_passes_on_or_another_name_leads_to_is_refused(case: str) -> None:
+    headers = PASSED_ON[case]
+    if headers[0][0] != b"host":
+        headers = [(b"host", b"127.0.0.1"), *headers]
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+    async with Backend() as backend, running(backend) as gateway:
+        for method, path, status in (
+            (b"GET", b"/admin/state", 403),
+            (b"POST", b"/admin/rules/batch-idle", 403),
+            (b"GET", b"/metrics", 200),
+        ):
+            raw = b"%b %b HTTP/1.1\r\n%bcontent-length: 2\r\n\r\n{}" % (method, path, lines)
+            answer = await gateway.send(raw)
+            assert answer.status == status
+            assert status == 200 or answer.value(b"x-headrace-reason") == b"forbidden"
+        assert gateway.metric("headrace_refusals_total", reason="forbidden") == 2
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"LOCALHOST:8080", b"127.0.0.1:1", b"127.8.8.8", b"[::1]:8080", b""]
+)
+async def test_without_a_key_this_machine_has_several_names(host: bytes) -> None:
+    async with Backend() as backend, running(backend) as gateway:
+        assert (await gateway.send(b"GET /admin/state HTTP/1.1\r\nHost: %b\r\n\r\n" % host)).status == 200
+
+
+async def test_with_a_key_a_proxy_may_stand_before_them() -> None:
+    admin = AdminSettings(key_sha256=(sha256(b"key-of-operators").hexdigest(),))
+    headers = [(b"Authorization", b"Bearer key-of-operators"), (b"X-Forwarded-For", b"203.0.113.9")]
+    async with Backend() as backend, running(backend, admin=admin) as gateway:
+        assert (await gateway.get("/admin/state", *headers)).status == 200
+
+
 async def test_without_a_key_no_web_page_forces_a_rule_or_reads_them_across_origins() -> None:
     server = ServerSettings(port=0, cors_origins=("*",))
     origin = (b"origin", b"https://elsewhere.test")
