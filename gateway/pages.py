@@ -3,7 +3,7 @@
 | path | answer |
 |---|---|
 | `/healthz` | 200 while the process is alive |
-| `/readyz` | 200 if a backend can be used, 503 if none can or the process is leaving |
+| `/readyz` | 200 if a backend can be used, 503 if none can, the circuits of all are open, or the process is leaving |
 | `/health`, `/ping` | as `/readyz`, with an engine's empty body |
 | `/load` | `{"server_load": n}`: requests in this gateway now |
 | `/metrics` | Prometheus text |
@@ -89,8 +89,11 @@ def own_pages(gateway: Served) -> Starlette:
     def not_ready() -> str:
         if gateway.is_draining:
             return "draining"
-        has_backend = any(backend.is_present() for backend in gateway.router.fleet)
-        return "" if has_backend else "no backend"
+        present = [backend for backend in gateway.router.fleet if backend.is_present()]
+        if not present:
+            return "no backend"
+        # Probes may be well where every call fails, and nobody would notice for hours; a balancer sends elsewhere what could only be tried here.
+        return "every backend fails" if all(map(gateway.router.circuits.fails, present)) else ""
 
     async def ready(request: Request) -> Response:
         problem = not_ready()

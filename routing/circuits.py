@@ -84,6 +84,15 @@ class Circuits:
     def watches(self) -> Iterator[Watch]:
         return iter(self._watches.values())
 
+    def fails(self, backend: Backend) -> bool:
+        """Whether every circuit of it is open or only tried: what it is used for all the same is for want of others."""
+        watch = self._watches.get(backend)
+        return (
+            watch is not None
+            and bool(watch.circuits)
+            and not any(one.is_closed for one in watch.circuits.values())
+        )
+
     def panics(self, pool: PoolName) -> bool:
         """Whether it uses backends whose circuits are open, for want of others."""
         return pool in self._effects.panics

@@ -207,6 +207,7 @@ class _Connection(asyncio.Protocol):
     def _peer_left(self, *, reset: bool) -> None:
         if self._exchange is not None:
             self._exchange.peer_reset = reset
+            self._exchange.closed_at = asyncio.get_running_loop().time()
             self._exchange.peer_closed.set()
             self._backend.changed()
 

@@ -124,5 +124,7 @@ class Exchange:
     body_complete: asyncio.Event = field(default_factory=asyncio.Event)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     """The script was played to its end."""
+    closed_at: float = 0.0
+    """On the loop's clock, when `peer_closed` was set."""
     peer_closed: asyncio.Event = field(default_factory=asyncio.Event)
     """The peer closed, half-closed or reset the connection before the answer was complete, or after it while idle."""

@@ -257,6 +257,10 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B117": (
         (
             "field/test_health.py",
+            "test_b117_where_every_call_fails_and_probes_are_well_readiness_turns_red_and_comes_back",
+        ),
+        (
+            "field/test_health.py",
             "test_b117_engines_that_are_silently_gone_turn_readiness_red_and_not_liveness",
         ),
     ),

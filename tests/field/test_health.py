@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import AsyncExitStack
 
+from gateway.breaker_settings import BreakerSettings
 from gateway.settings import EmergencySettings, LanesSettings, ProbeSettings
 from tests import client
-from tests.backend import Backend, Gate, Script
+from tests.backend import Backend, Gate, Request, Script, json_script
 from tests.emulator.running import until
 from tests.running import running
 from tests.system.crowd import BATCH, Crowd, Held
@@ -72,6 +73,28 @@ async def test_b116_looking_at_health_asks_engines_for_nothing_but_cheap_gets() 
         for connection in held:
             await connection.read_answer()
         assert gateway.metric("headrace_requests_total") == 4
+
+
+async def test_b117_where_every_call_fails_and_probes_are_well_readiness_turns_red_and_comes_back() -> None:
+    broken = True
+
+    def script(_: Request) -> Script:
+        return json_script({}, status=500) if broken else json_script({"choices": []})
+
+    breaker = BreakerSettings(open_seconds=0.05, max_open_seconds=0.05, canary_timeout_seconds=5)
+    async with Backend(script) as one, Backend(script) as two, running(one, two, breaker=breaker) as gateway:
+        for number in range(60):
+            asked = {"model": "m", "messages": [{"role": "user", "content": f"{number} " + "word " * number}]}
+            assert (await gateway.post(asked)).status == 500
+            if (await gateway.get("/readyz")).status == 503:
+                break
+        answer = await gateway.get("/readyz")
+        assert (answer.status, json.loads(answer.body)) == (503, {"status": "every backend fails"})
+        assert (await gateway.get("/healthz")).status == 200
+        broken = False
+        await until(lambda: not all(map(gateway.gateway.router.circuits.fails, gateway.gateway.router.fleet)))
+        assert (await gateway.get("/readyz")).status == 200, "canaries have found out"
+        assert (await gateway.post({"model": "m"})).status == 200
 
 
 async def test_b117_engines_that_are_silently_gone_turn_readiness_red_and_not_liveness() -> None:

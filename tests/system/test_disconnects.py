@@ -67,8 +67,10 @@ async def test_a_client_that_leaves_a_plain_call_ends_it_on_every_route(leave: L
             async with await gateway.begin(b"{}", target) as connection:
                 exchange = await backend.exchange(number - 1)
                 await exchange.body_complete.wait()
+                left_at = asyncio.get_running_loop().time()
                 leave(connection)
                 await exchange.peer_closed.wait()
+                assert exchange.closed_at - left_at < 2.0, "twenty times what it is to be"
         await aborted(gateway, backend, len(ROUTES))
 
 
