@@ -27,6 +27,7 @@ import uvloop
 from tests.bench.chat_bodies import chat_body, chat_request, chat_requests
 from tests.bench.children import ROOT
 from tests.bench.exchange import Exchange, Tally
+from tests.bench.json_child import tell
 from tests.bench.process_tree import cpu_seconds, run_queue_seconds
 
 MAX_REQUEST_SECONDS = 60.0
@@ -256,7 +257,7 @@ def main() -> None:
     async def run() -> Outcome:
         return await Load(job).run()
 
-    print(json.dumps(asdict(uvloop.run(run()))))
+    tell(asdict(uvloop.run(run())))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from routing.rules import Rules
 from tests.bench import figures
 from tests.bench.children import ROOT
 from tests.bench.figures import Figure
+from tests.bench.json_child import tell
 from tests.bench.peers import BENCH_HOME
 from tests.bench.release_python import release_python
 
@@ -179,4 +180,4 @@ def _end(router: Router, lease: Lease, now: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_costs(int(sys.argv[1]))))
+    tell(_costs(int(sys.argv[1])))

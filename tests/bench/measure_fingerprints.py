@@ -27,6 +27,7 @@ from gateway.text_size import text_size
 from tests.bench import figures
 from tests.bench.children import ROOT
 from tests.bench.figures import Figure
+from tests.bench.json_child import tell
 from tests.bench.peers import BENCH_HOME
 from tests.bench.release_python import release_python
 
@@ -120,4 +121,4 @@ def _microseconds(fields: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_costs(int(sys.argv[1]))))
+    tell(_costs(int(sys.argv[1])))

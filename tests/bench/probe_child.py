@@ -24,7 +24,7 @@ from gateway.settings import (
     ServerSettings,
     Settings,
 )
-from tests.bench.json_child import run_in_child
+from tests.bench.json_child import run_in_child, tell
 
 TICK_SECONDS = 0.001
 SETTLE_SECONDS = 3.0
@@ -102,7 +102,7 @@ class _Ticks:
 
 
 def main() -> None:
-    print(json.dumps(asdict(uvloop.run(_measured(Job(**json.load(sys.stdin)))))))
+    tell(asdict(uvloop.run(_measured(Job(**json.load(sys.stdin))))))
 
 
 if __name__ == "__main__":

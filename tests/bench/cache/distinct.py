@@ -27,6 +27,7 @@ from routing.placement import AffinityRules
 from routing.router import Router
 from routing.rules import Rules
 from tests.bench.children import ROOT
+from tests.bench.json_child import tell
 
 PROMPTS = 100_000
 BOUNDARIES = 10
@@ -110,4 +111,4 @@ def _resident_mb() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_run())))
+    tell(asdict(_run()))

@@ -18,7 +18,7 @@ import uvloop
 
 from tests.bench.cache.requests import Requests
 from tests.bench.cache.schedule import LOAD, MEASURED, RESTART, Call, calls
-from tests.bench.json_child import run_in_child
+from tests.bench.json_child import run_in_child, tell
 from tests.bench.slo.closed_loop import answers_per_second, without_pauses
 from tests.bench.slo.load_generator import PATIENCE_SECONDS, Load, Outcome
 from tests.bench.slo.load_job import outcome_of
@@ -92,9 +92,9 @@ def main() -> None:
     given = json.load(sys.stdin)
     job = Job(**{**given, "phases": tuple(Phase(**phase) for phase in given["phases"])})
     if job.clients:
-        print(json.dumps({"rate": uvloop.run(closed_loop(job))}))
+        tell({"rate": uvloop.run(closed_loop(job))})
     else:
-        print(json.dumps(asdict(uvloop.run(open_loop(job)))))
+        tell(asdict(uvloop.run(open_loop(job))))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.bench.faults.fleet import fleet_running
 from tests.bench.faults.measures import Ended, Losses, Measures, endings, measure
 from tests.bench.faults.requests import Call, Requests, schedule
 from tests.bench.faults.watched_exchange import WatchedExchange
-from tests.bench.json_child import run_in_child
+from tests.bench.json_child import run_in_child, tell
 from tests.bench.slo.closed_loop import without_pauses
 from tests.bench.slo.load_generator import PATIENCE_SECONDS, Load, Outcome
 
@@ -117,7 +117,7 @@ def over_budget(page: str) -> int:
 
 def main() -> None:
     raise_descriptor_limit()
-    print(json.dumps(asdict(measured(Job(**json.load(sys.stdin))))))
+    tell(asdict(measured(Job(**json.load(sys.stdin)))))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from tests.bench.json_child import run_in_child
+from tests.bench.json_child import run_in_child, tell
 from tests.bench.slo.closed_loop import answers_per_second, without_pauses
 from tests.bench.slo.load_generator import PATIENCE_SECONDS, Load, Outcome, Reading
 from tests.bench.slo.requests import Requests, Tags
@@ -75,9 +75,9 @@ def main() -> None:
     phases = tuple(Phase(**phase) for phase in given.pop("phases"))
     job = Job(**{**given, "phases": phases, "tags": Tags(given["tags"])})
     if job.clients:
-        print(json.dumps({"rate": uvloop.run(closed_loop(job))}))
+        tell({"rate": uvloop.run(closed_loop(job))})
     else:
-        print(json.dumps(asdict(uvloop.run(open_loop(job)))))
+        tell(asdict(uvloop.run(open_loop(job))))
 
 
 if __name__ == "__main__":
