@@ -78,8 +78,10 @@ class Capacity:
         "_reported_at",
         "_samples",
         "_token_rules",
+        "_unexplained",
         "_warm_up",
         "adaptive",
+        "foreign",
         "generation",
         "in_flight",
         "kv_tokens",
@@ -94,6 +96,10 @@ class Capacity:
         self.window = self.whole_window = window
         self.share = 1.0
         self.in_flight = 0
+        self.foreign = 0
+        """Requests of others there, as two reports in a row agree; 0 with a window that moves by what the engine reports."""
+        self._unexplained = 0
+        """In the last report beyond our own."""
         self.adaptive: WindowRules | None = None
         self._control: Window | None = None
         """The state of an adaptive window, without what is in `_samples`."""
@@ -172,6 +178,7 @@ class Capacity:
     def restarted(self) -> None:
         """The engine's KV cache is empty."""
         self.generation += 1
+        self.foreign = self._unexplained = 0
         self._lifetime = None
         self._is_in_doubt = False
         self.warm_up()
@@ -221,7 +228,17 @@ class Capacity:
             )
             has_other_size = True
         self._hear(report.waiting, report.kv_usage, now)
-        return has_other_size or self.window != window
+        return self._sees_others(report) or has_other_size or self.window != window
+
+    def _sees_others(self, report: EngineReport) -> bool:
+        """Own requests are known at once and without error; what an engine has beyond them is others'. One report alone may still count requests that have just ended here."""
+        before, foreign = self._unexplained, self.foreign
+        if report.waiting is None or report.running is None or self.adaptive is not None:
+            self._unexplained = self.foreign = 0
+        else:
+            self._unexplained = max(0, report.waiting + report.running - self.in_flight)
+            self.foreign = min(before, self._unexplained)
+        return self.foreign != foreign
 
     def asks_load(self, now: float) -> bool:
         """Whether a mention would be news to the window. Who is told so asks for it, others not for a while: the answer may be long in coming."""

@@ -363,6 +363,7 @@ class Fleet:
         pool.usable = len(usable)
         pool.capacity = sum(inf if backend.window is None else backend.window for backend in usable)
         pool.in_flight = sum(map(_slots_used, usable))
+        pool.foreign = sum(backend.foreign for backend in usable)
         pool.in_flight_emergency = sum(backend.in_flight_emergency for backend in usable)
         pool.in_flight_batch = sum(backend.in_flight_batch for backend in usable)
         pool.in_flight_hot = sum(backend.in_flight_hot for backend in usable)

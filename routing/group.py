@@ -20,13 +20,15 @@ from routing.pool import Pool
 
 
 class Group:
-    __slots__ = ("_is_pool", "_known", "_order", "members", "pool", "rendezvous")
+    __slots__ = ("_is_by_slot", "_is_pool", "_known", "_order", "members", "pool", "rendezvous")
 
     def __init__(self, pool: Pool, members: tuple[Backend, ...]) -> None:
         self.pool = pool
         self.members = members
         self.rendezvous: Rendezvous[Backend] = Rendezvous([(one.id, one) for one in members])
         self._known = frozenset(members)
+        self._is_by_slot = False
+        """All of them have windows, as `load_per_slot` found last."""
         self._is_pool = len(members) == len(pool.backends)
         self._order = IdleOrder(key_of, members) if len(members) > 1 else None
         if self._order is not None:
@@ -50,20 +52,21 @@ class Group:
         return any(not backend.is_blocked and backend not in tried for backend in self.members)
 
     def load_per_slot(self) -> float:
-        """Of one more request and all that run, spread evenly: per slot, or per backend where not all have windows."""
+        """Of one more request and all that run, others' included, spread evenly: per slot, or per backend where not all have windows."""
         pool = self.pool
         if self._is_pool:
-            total, capacity, usable = pool.in_flight, pool.capacity, pool.usable
+            total, capacity, usable = pool.in_flight + pool.foreign, pool.capacity, pool.usable
         else:
             there = [backend for backend in self.members if not backend.is_blocked]
-            total, usable = sum([backend.in_flight for backend in there]), len(there)
+            total, usable = sum([backend.in_flight + backend.foreign for backend in there]), len(there)
             capacity = sum([inf if backend.window is None else backend.window for backend in there])
-        return (total + 1) / (usable if capacity == inf else capacity or 1)
+        self._is_by_slot = capacity != inf
+        return (total + 1) / (capacity or 1 if self._is_by_slot else usable)
 
     def fair_share(self, backend: Backend, load_per_slot: float) -> float:
-        """In requests."""
+        """In requests; `load_per_slot` is what that has just said."""
         window = backend.window
-        if window is None or self.pool.capacity == inf:
+        if window is None or not self._is_by_slot:
             return load_per_slot * backend.share
         return load_per_slot * window
 
@@ -71,5 +74,5 @@ class Group:
 def key_of(backend: Backend) -> float:
     if backend.is_blocked:
         return inf
-    key, room = load_key(backend.in_flight, backend.window, backend.slowdown), backend.room
+    key, room = load_key(backend.in_flight, backend.window, backend.slowdown, backend.foreign), backend.room
     return key if room is None or room.share <= key else room.share

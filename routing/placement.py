@@ -8,7 +8,8 @@ of prompts to compute than is worth it (`policies.prefill_patience`):
 3. the first two in rendezvous order of its session, its hot beginning, or else its first `KEY_CHARS`: what other gateways would choose;
 4. the one with the fewest prompt tokens ahead, of several the least loaded. Of a group above `MAX_SCANNED` the least loaded and those of 3 are looked at.
 State: what was sent where (`routing.affinity_table`, `routing.session_homes`, `routing.homes`) and how often prefixes come (`routing.frequency_sketch`). Own counts
-decide; what engines report of their load moves the windows, and with them each one's share; what they report of their caches says how much those hold and
+decide; what engines report of their load moves the windows, and with them each one's share, or, where no window moves, corrects the own counts by what others run there
+(twice in a row, so that one late report does not send everybody elsewhere); what they report of their caches says how much those hold and
 how far the guesses are borne out, which weakens 1 and 2 by itself.
 Settings: `AffinityRules`. Bounds: those of the parts; all follow from `max_prefixes`.
 Limits: sent is not computed: two requests with a new prefix that come together both count as known from the second on. Prompts of answers that are not streamed are in no
@@ -137,7 +138,8 @@ class Placement:
             return (
                 not backend.is_blocked
                 and (window is None or in_flight < window)
-                and in_flight <= most_in_flight(group.fair_share(backend, per_slot), bound, trust)
+                and in_flight + backend.foreign
+                <= most_in_flight(group.fair_share(backend, per_slot), bound, trust)
                 and is_worth(backend.prefilling, ahead, trust * spared)
                 and backend not in tried
                 and backend in group
@@ -242,7 +244,8 @@ class Placement:
                 and not backend.is_blocked
                 and (backend.window is None or backend.in_flight < backend.window)
                 and backend not in tried
-                and backend.in_flight <= most_in_flight(group.fair_share(backend, per_slot), bound)
+                and backend.in_flight + backend.foreign
+                <= most_in_flight(group.fair_share(backend, per_slot), bound)
             ):
                 best = backend
         return best

@@ -23,6 +23,7 @@ class Pool:
         "batch_share",
         "capacity",
         "engine_priority",
+        "foreign",
         "gathering",
         "in_flight",
         "in_flight_batch",
@@ -53,6 +54,8 @@ class Pool:
         """How many of its backends may be used now."""
         self.capacity = 0.0
         self.in_flight = 0
+        self.foreign = 0
+        """Requests of others at its usable backends, see `routing.capacity`."""
         self.in_flight_emergency = 0
         self.in_flight_batch = 0
         self.in_flight_hot = 0

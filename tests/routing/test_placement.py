@@ -205,6 +205,51 @@ def test_a_short_line_of_prompts_draws_no_more_than_the_bound() -> None:
         assert sent(router, intent).backend is other
 
 
+@pytest.mark.parametrize("window", [None, 100])
+def test_what_others_run_there_counts_as_load_and_own_counts_are_never_lowered(window: int | None) -> None:
+    router = fleet(2, window=window)
+    busy, idle = router.fleet
+
+    def report(running: int, waiting: int) -> None:
+        router.engines.reported(busy.id, EngineReport(waiting, running), 0.0)
+        router.engines.reported(idle.id, EngineReport(0, idle.in_flight), 0.0)
+
+    report(running=30, waiting=20)
+    assert busy.foreign == 0, "one report may count what has just ended here"
+    report(running=30, waiting=20)
+    assert (busy.foreign, idle.foreign) == (50, 0)
+    placed = [sent(router, of(f"a {number}", "b")).backend for number in range(20)]
+    assert placed == [idle] * 20
+    report(running=0, waiting=0)
+    assert busy.foreign == 0 and busy.in_flight == 0 and idle.in_flight == 20
+    placed = [sent(router, of(f"c {number}", "d")).backend for number in range(10)]
+    assert placed == [busy] * 10
+    for _ in range(2):
+        report(running=10, waiting=0)
+    assert busy.foreign == 0, "that is our own"
+    for _ in range(2):
+        report(running=0, waiting=0)
+    assert (busy.in_flight, busy.foreign) == (10, 0)
+
+
+def test_a_models_backends_with_windows_are_bound_by_them_beside_one_without() -> None:
+    rules = Rules(affinity=HOT)
+    router = Router(rules)
+    plans = [
+        BackendPlan(BackendId(name), POOL, window) for name, window in (("a", 100), ("b", 100), ("c", None))
+    ]
+    router.configure(plans, rules)
+    for backend in router.fleet:
+        router.fleet.learn_models(backend, frozenset({"other"} if backend.id == "c" else {"m"}))
+    placed = []
+    for number in range(60):
+        lease = router.arrive("m", 0.0, of("system", f"question {number}"))
+        assert isinstance(lease, Lease)
+        placed.append(lease.backend.id)
+    assert max(Counter(placed).values()) <= most_in_flight(30, 1.25) + 1
+    assert max(Counter(placed[:6]).values()) == 6, "a share of three and three more"
+
+
 def test_a_popular_beginning_gets_a_second_backend_instead_of_overloading_one() -> None:
     router = fleet(4)
     leases = [sent(router, of("system", f"question {number}")) for number in range(40)]
