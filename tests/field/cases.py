@@ -1,6 +1,7 @@
 """Every field case of the requirements, by its id: which tests hold it, or why it does not apply here.
 
 `HELD_BY` names tests under `tests/`, those that were written for the case and those that held it already; `NOT_HERE` gives reasons.
+`OTHERWISE` says of cases that are held where the right behaviour here is another than theirs, and why.
 """
 
 from __future__ import annotations
@@ -471,9 +472,14 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
 
 ONE_PROCESS = "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says"
 
+OTHERWISE: dict[str, str] = {
+    "B071": "429 is a client that had its share; a fleet that is short is 503 (queue full) or 504 (waited too long), whether busy or gone, and the reason tells these apart",
+    "B126": "a host that does not resolve is taken over and skipped as one that refuses connections is: names of engines that are still to start are usual; a port is never moved by a reload",
+    "B165": "the model may stand behind the file, so the whole form is there before it is known where it goes: at most as it came, in one piece, and on its way out",
+}
 NOT_HERE: dict[str, str] = {
     "B056": "no issue asks for a wish of a single request not to be tried again; `retries.max_retries: 0` is for all, and what stores something is never sent twice",
-    "B066": "no issue asks for keep-alive bytes; the head of a stream leaves when the engine sends its own, and while a request waits nothing does",
+    "B066": "no issue asks for keep-alive bytes; the head of a stream leaves when the engine sends its own, and while a request waits nothing does, which the README says",
     "B086": "no issue asks for a limit of requests per minute of a tenant; what a rule limits is one count for the whole fleet, in this process",
     "B087": "no issue asks for a limit of tokens per minute of a tenant; shares of tenants are counted in tokens",
     "B119": "a gateway is one process without workers; several share nothing but sessions in a Redis, which the README says",

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from tests.field.cases import HELD_BY, IDS, NOT_HERE
+from tests.field.cases import HELD_BY, IDS, NOT_HERE, OTHERWISE
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +23,7 @@ def test_every_case_is_held_by_tests_or_has_a_reason_and_never_both() -> None:
     assert len(IDS) == len(set(IDS)) == 120
     assert HELD_BY.keys() | NOT_HERE.keys() == set(IDS)
     assert not HELD_BY.keys() & NOT_HERE.keys()
+    assert OTHERWISE.keys() <= HELD_BY.keys()
     assert all(HELD_BY.values()) and all(len(reason) > 20 for reason in NOT_HERE.values())
 
 
