@@ -16,6 +16,7 @@ where the engine says neither usage nor `[DONE]`.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -191,7 +192,10 @@ class EventReader:
         try:
             fields = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return False
+            try:  # NaN beside the usage, in log probabilities
+                fields = json.loads(data)
+            except (ValueError, RecursionError):
+                return False
         if not isinstance(fields, dict):
             return False
         error = fields.get("error")

@@ -170,6 +170,7 @@ async def test_b041_numbers_that_json_does_not_have_pass_and_usage_beside_them_i
         assert gateway.metric("headrace_tokens_total", kind="completion") == 2
         streamed = await gateway.post({"stream": True})
         assert streamed.body == b"data: " + ODD_JSON + b"\n\ndata: [DONE]\n\n" and streamed.complete
+        assert gateway.metric("headrace_tokens_total", kind="completion") == 4
         assert gateway.metric("headrace_cut_answers_total") == 0
     assert not [record for record in caplog.records if record.exc_info]
 
