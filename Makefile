@@ -32,7 +32,7 @@ help:
 	@echo "make bench        the benchmark table (BENCH=\"cpu --seconds 5 --rounds 3\" for a part)"
 	@echo "make bench-slo    calls inside their target before, in and after a burst, 8 minutes (SLO=\"headrace haproxy\" for a part)"
 	@echo "make bench-fairness  shares of tenants that compete, 90 seconds (FAIRNESS=\"weights\" for a part)"
-	@echo "make bench-cache  whether requests go where their KV cache is, 8 minutes (CACHE=\"headrace --seconds 20\" for a part)"
+	@echo "make bench-cache  whether requests go where their KV cache is, 9 minutes (CACHE=\"headrace --seconds 20\" for a part)"
 	@echo "make bench-sessions  what sessions cost, and a Redis frozen under load, 80 seconds (SESSIONS=\"store\" for a part)"
 	@echo "make bench-faults  what each fault of an engine costs, its time to be noticed and to recover (FAULTS=\"reset slow\" for a part)"
 	@echo "make bench-probes  what probes and scrapes of 8 engines cost, 100 seconds"

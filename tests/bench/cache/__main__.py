@@ -1,6 +1,6 @@
 """`python -m tests.bench.cache`: whether requests go where their KV cache is, Headrace and the routers of vLLM and SGLang.
 
-    python -m tests.bench.cache                            # everybody, and the disturbances for Headrace: about 8 minutes
+    python -m tests.bench.cache                            # everybody, and the disturbances for Headrace: about 9 minutes
     python -m tests.bench.cache headrace --seconds 20      # a look while working
     python -m tests.bench.cache headrace --saturation 90 --undisturbed
     python -m tests.bench.cache --json FILE --svg FILE --markdown FILE
