@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from gateway.session_settings import SessionSettings
+from gateway.sessions.guarded_store import MAX_CALLS
 from tests import client
 from tests.backend import Backend, Request, Script, json_script
 from tests.emulator.running import until
@@ -121,7 +122,8 @@ async def test_b092_callers_that_leave_strand_no_connection_to_redis(server: Tcp
         async with running(backend, sessions=sessions) as gateway:
             assert (await gateway.send(turn("b092", "one"))).status == 200
             with redis.Redis(port=server.port) as found:
-                for _ in range(5):
+                proxy.delay_seconds = 0.01
+                for _ in range(12):
                     crowd = [await gateway.connect() for _ in range(40)]
                     for connection in crowd:
                         await connection.send(turn("b092", "more"))
@@ -130,7 +132,10 @@ async def test_b092_callers_that_leave_strand_no_connection_to_redis(server: Tcp
                         connection.reset() if number % 2 else connection.close()
                     await until(gateway.is_quiet)
                 here: Any = found
-                assert len(here.client_list()) <= 64, "no more than its pool, however many came"
+                proxy.delay_seconds = 0
+                assert len(here.client_list()) <= MAX_CALLS + 1, (
+                    "no more than its pool, and this one, however many came"
+                )
             assert (await gateway.send(turn("b092", "last"))).status == 200
 
 
@@ -176,9 +181,12 @@ async def test_b096_b128_a_redis_that_never_answers_holds_no_request_up_whatever
     async with black_hole() as port, Backend(answer) as backend:
         sessions = SessionSettings(redis_url=form.format(port), timeout_ms=50)
         async with running(backend, sessions=sessions) as gateway:
+            clock = asyncio.get_running_loop().time
+            began = clock()
             for number in range(8):
                 assert (await gateway.send(turn(f"s{number}", "x", history=False))).status == 200
             await until(lambda: gateway.metric("headrace_session_store_breaker_open") == 1)
+            assert clock() - began < 3.0, "waits as they were set, fifteen times over"
             refused = await gateway.send(turn("s", "x"))
             assert (refused.status, refused.value(b"x-headrace-reason")) == (
                 503,
