@@ -12,7 +12,15 @@ import httpx
 import openai
 import pytest
 
-from gateway.settings import AnonymousSettings, QueueSettings, ServerSettings, TenantSettings
+from gateway.session_settings import SessionSettings
+from gateway.settings import (
+    AnonymousSettings,
+    BusinessTypeSettings,
+    QueueSettings,
+    ServerSettings,
+    TenantSettings,
+)
+from policies.terms import Lane
 from tests import client
 from tests.backend import Backend, Framing, Gate, Request, Script, json_script, sse_script
 from tests.field.official import CLIENTS, Heard, official
@@ -116,11 +124,18 @@ async def test_b036_no_key_that_the_client_did_not_send_reaches_an_engine() -> N
         (b"x-headrace-deadline-ms", b"60000"),
         (b"x-business-type", b"cards"),
     ]
-    async with Backend() as backend, running(backend, window=4) as gateway:
+    features: dict[str, Any] = {
+        "anonymous": AnonymousSettings(trust_headers=True, max_lane=Lane.EMERGENCY),
+        "business_types": (BusinessTypeSettings(name="cards", lane=Lane.BATCH, latency_target_ms=60_000),),
+        "sessions": SessionSettings(),
+    }
+    async with Backend() as backend, running(backend, window=4, **features) as gateway:
         for target, body in STRICT_BODIES.items():
             for streamed in (b"", b',"stream":false'):
                 sent = body[:-1] + streamed + b"}"
-                assert (await gateway.post(sent, target, hints)).status == 200
+                answer = await gateway.post(sent, target, hints)
+                assert answer.status == 200
+                assert (answer.value(b"x-headrace-route") or b"").startswith(b"business=cards;")
                 got = backend.exchanges.pop().request
                 assert got.body == sent
                 assert not [name for name, _ in got.headers if name.startswith((b"x-headrace", b"x-prio"))]

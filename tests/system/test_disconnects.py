@@ -276,6 +276,7 @@ async def test_a_client_that_repeats_a_cut_call_has_one_running_at_a_time() -> N
             await exchange.peer_closed.wait()
             await until(lambda: gateway.in_flight() == [0])
         assert all(exchange.peer_closed.is_set() for exchange in backend.exchanges)
+        assert gateway.metric("headrace_charged_weighted_tokens_total") in (None, 0), "nothing was generated"
 
 
 async def test_cancelling_with_a_full_pool_leaves_no_dead_connection_behind() -> None:
