@@ -2,24 +2,24 @@
 
 Decides: `trust`, 0 to 1, by which a prediction of cached tokens for one backend is multiplied. It is a ratio of sums over samples, decayed:
     predicted := predicted * d + w;   found := found * d + w * share;   d = 2**(-w / HALF_LIFE_TOKENS);   trust = found / predicted
-    w      the predicted tokens of the sample, of one request at most `MOST_TOKENS`: no single prompt moves the trust by more than a tenth
-    share  the part of them that was found, at most 1: what was found beyond a prediction makes up for nothing that was missed
+    w      the predicted tokens of the sample, at most `MOST_TOKENS` of what was told: no single prompt moves the trust by more than a tenth
+    share  the part of them that was found, at most 1: what was found beyond a sample's predictions makes up for nothing missed in another one
 It decays by predicted tokens and not by time: a cache forgets by what passes through it, and a backend that gets few requests is not known worse
 for that. It is 1 until `predicted` has reached `ENOUGH_TOKENS`, which takes 13 prompts at the least, and so never divides by less.
 Predictions go in as they were before they were multiplied. So an engine whose cache is too small for what is sent to it sinks to the share that it
 keeps, also to 0, and comes back when it keeps more: nine tenths of a step are made up in 3.3 half-lives.
 Samples, the better source first:
-    `told`     one request, where `usage` has `cached_tokens`. It is 0 also where the engine does not tell it, so 0 counts only from an engine that
-               is known to tell (`always`, SGLang's flag) or once has told more.
+    `told`     one request or a few together, where `usage` has `cached_tokens`. It is 0 also where the engine does not tell it, so 0 counts only
+               from an engine that is known to tell (`always`, SGLang's flag) or once has told more.
     `counted`  else the engine's counters between two reports against what was `sent` in the same time: its hit share h / q against the predicted
                share p / a, gathered until both q and a are `GATHERED_TOKENS`, weighed with p / a * min(a, q).
                Shares do not care for the gateway's unit of tokens, nor for what other gateways send as long as it is found like ours.
 Inputs: tokens >= 0; counters as `policies.dialects.EngineReport` has them.
-Limits: counters know only sums: there a prompt that was found without a prediction makes up for another that was not found. What was sent and is not
-yet looked up is off by the engine's queue. An engine that tells neither (SGLang without `--enable-cache-report`, read from `/v1/loads`) keeps 1: its
-`prefilled_tokens` hold every gateway's prompts, and without the number of these they say nothing of ours. If all backends of a pool are trusted
-little, prompts are spread by load, each engine sees every prefix, and small caches find little: it is the truth then, but no longer the best that
-could be had; entries that the engine cannot hold any more should not be predicted in the first place.
+Limits: counters, and requests told together, are sums: there a prompt that was found without a prediction makes up for another that was not
+found. What was sent and is not yet looked up is off by the engine's queue. An engine that tells neither (SGLang without `--enable-cache-report`,
+read from `/v1/loads`) keeps 1: its `prefilled_tokens` hold every gateway's prompts, and without the number of these they say nothing of ours. If
+all backends of a pool are trusted little, prompts are spread by load, each engine sees every prefix, and small caches find little: it is the truth
+then, but no longer the best that could be had; entries that the engine cannot hold any more should not be predicted in the first place.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sent(known: CacheTrust, predicted_tokens: float, prompt_tokens: float) -> Ca
 
 
 def told(known: CacheTrust, predicted_tokens: float, cached_tokens: float, always: bool) -> CacheTrust:
-    """A request ended, and `usage` came with it. `always`: this engine tells cached tokens also where there are none."""
+    """Requests ended, and `usage` came with them. `always`: this engine tells cached tokens also where there are none."""
     if cached_tokens > 0 or always:
         known = known._replace(tells=True, gathered=NOTHING_GATHERED)
     elif not known.tells:
