@@ -67,6 +67,7 @@ class Relay:
         "_own",
         "_record",
         "_send",
+        "_uncharged",
         "body_started",
         "form",
         "head_sent",
@@ -86,6 +87,8 @@ class Relay:
     ) -> None:
         """`own` is the server's side of the answer where that is ours. `charge` is told of a stream's parts while they come: about a token each."""
         self._charge = charge
+        self._uncharged = 0
+        """Parts that passed since `charge` was last told."""
         self._send = send
         self._own = own
         self.form = form
@@ -142,13 +145,14 @@ class Relay:
                     passed = history.take(data, passed)
                 if not passed:
                     continue
+                self._uncharged += 1
                 if not self.body_started:
                     if reader.error is not None and move(verdict_of_error(reader.error)):
                         raise Moved
                     record.first_byte_at = time.perf_counter()
                     self.body_started = True
                     if lease.prefill_held or lease.prefilling:
-                        self._charge(lease, 1)
+                        self._tell(lease)
                 await send({"type": "http.response.body", "body": passed, "more_body": True})
                 if sink is not None and (sight is None or sight.done):
                     await answer.pipe(sink)
@@ -172,6 +176,8 @@ class Relay:
             raise
         finally:
             record.usage = reader.usage
+            if self._uncharged and reader.usage is None:
+                self._tell(lease)
             if reader.fingerprint != known:
                 # Else it said nothing of it, and what it began with may be old by now.
                 backend.fingerprint = reader.fingerprint
@@ -188,21 +194,21 @@ class Relay:
         write_part = self._own.write_part
         feed = reader.feed
         history = self.history
-        charge = self._charge
-        parts = 0
 
         def sink(data: bytes) -> bool:
-            nonlocal parts
-            parts += 1
-            if parts == PARTS_PER_CHARGE:
-                charge(lease, parts)
-                parts = 0
+            self._uncharged += 1
+            if self._uncharged >= PARTS_PER_CHARGE:
+                self._tell(lease)
             passed = feed(data)
             if history is not None:
                 passed = history.take(data, passed)
             return write_part(passed) if passed else True
 
         return sink
+
+    def _tell(self, lease: Lease) -> None:
+        parts, self._uncharged = self._uncharged, 0
+        self._charge(lease, parts)
 
     async def _plain(self, answer: Connection, lease: Lease, is_json: bool, length: bytes) -> Verdict:
         data = last = answer.read_nowait() or await answer.read()

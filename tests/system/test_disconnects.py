@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.settings import ServerSettings, TimeoutSettings, UpstreamSettings
+from policies.cost import OUTPUT_WEIGHT
 from tests import client
 from tests.backend import Backend, Ending, Framing, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
@@ -267,16 +268,46 @@ async def test_a_slow_reader_is_not_a_stalled_one_and_its_engine_is_not_silent()
         assert answer.complete and len(answer.body) == 60 * len(body) + 14
 
 
-async def test_a_client_that_repeats_a_cut_call_has_one_running_at_a_time() -> None:
-    async with Backend(silent) as backend, running(backend) as gateway:
-        for number in range(5):
-            connection = await gateway.begin(b"{}")
+@pytest.mark.parametrize("events", [0, 7])
+async def test_a_client_that_repeats_a_cut_call_has_one_running_at_a_time(events: int) -> None:
+    """And its tenant pays for what came out, not for the 4000 tokens that were asked for each time."""
+    body = {"max_tokens": 4000, "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    times = 5
+    gates = [Gate() for _ in range(events)]
+
+    def script(request: Request) -> Script:
+        if not events:
+            return silent(request)
+        steps: list[bytes | Gate] = []
+        for gate in gates:
+            gate.clear()
+            steps += [EVENT, gate]
+        return sse_script(*steps)
+
+    async with Backend(script) as backend, running(backend, window=8) as gateway:
+
+        def charged() -> float:
+            return gateway.metric("headrace_charged_weighted_tokens_total")
+
+        for number in range(times):
+            connection = await gateway.begin(body)
             exchange = await backend.exchange(number)
+            came = b""
+            for event, gate in enumerate(gates, 1):
+                while came.count(b"data: ") < event:
+                    came += await connection.read_some()
+                if event < events:
+                    gate.set()  # one after the other: what comes at once counts as one
+            left_at = asyncio.get_running_loop().time()
             connection.close()
             await exchange.peer_closed.wait()
+            assert exchange.closed_at - left_at < 2.0
             await until(lambda: gateway.in_flight() == [0])
-        assert all(exchange.peer_closed.is_set() for exchange in backend.exchanges)
-        assert gateway.metric("headrace_charged_weighted_tokens_total") in (None, 0), "nothing was generated"
+        assert charged() < times * (100 + 2 * OUTPUT_WEIGHT * events if events else 1)
+        assert charged() >= times * OUTPUT_WEIGHT * events
+        backend.script = lambda _: json_script({"usage": {"prompt_tokens": 9, "completion_tokens": 4000}})
+        assert (await gateway.post(body)).status == 200
+        assert charged() > 4000, "a whole one is charged, so the count is of such calls"
 
 
 async def test_cancelling_with_a_full_pool_leaves_no_dead_connection_behind() -> None:
