@@ -59,16 +59,8 @@ FULL_TRUST = CacheTrust()
 
 def hit_share(before: EngineReport | None, after: EngineReport) -> float | None:
     """Of the prompt tokens that an engine looked up between two reports, those that it found; None where it did not say, or looked up none."""
-    if (
-        before is None
-        or before.prefix_hits is None
-        or before.prefix_queries is None
-        or after.prefix_hits is None
-        or after.prefix_queries is None
-    ):
-        return None
-    hits, queries = after.prefix_hits - before.prefix_hits, after.prefix_queries - before.prefix_queries
-    return hits / queries if 0 <= hits <= queries and queries else None
+    hits, queries = _rise(before, after, "prefix_hits"), _rise(before, after, "prefix_queries")
+    return hits / queries if hits is not None and queries and hits <= queries else None
 
 
 def trust_in(known: CacheTrust) -> float:

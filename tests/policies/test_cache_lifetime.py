@@ -15,6 +15,11 @@ def test_until_a_gap_was_seen_it_is_the_longest() -> None:
     assert lifetime_seconds(None, RULES) == 600.0
 
 
+@pytest.mark.parametrize(("gap", "mean"), [(7.0, 7.0), (300.0, 300.0), (301.0, 300.0), (1e6, 300.0)])
+def test_the_first_gap_is_the_mean_as_far_as_it_matters(gap: float, mean: float) -> None:
+    assert after_gap(None, gap, RULES) == mean
+
+
 @given(st.floats(0, 1e6))
 def test_it_is_twice_the_mean_gap_inside_of_its_bounds(gap: float) -> None:
     found = lifetime_seconds(gap, RULES)

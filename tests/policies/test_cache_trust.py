@@ -17,6 +17,7 @@ from policies.cache_trust import (
     NOTHING_GATHERED,
     CacheTrust,
     counted,
+    hit_share,
     restarted,
     sent,
     told,
@@ -242,9 +243,29 @@ def test_what_others_send_alone_says_nothing() -> None:
 def test_counters_that_are_unknown_or_fell_say_nothing_and_what_was_gathered_is_dropped(
     before: EngineReport | None, now: EngineReport
 ) -> None:
+    assert hit_share(before, now) is None
     known = after_reports(after([(2000.0, 500.0)] * 200)._replace(tells=False), 1, 100.0, 100.0, 1, 100)
     lost = counted(sent(known, 50_000.0, 50_000.0), before, now)
     assert lost == known._replace(gathered=NOTHING_GATHERED)
+
+
+@pytest.mark.parametrize(
+    ("hits", "queries", "share"),
+    [
+        (0, 100, 0.0),
+        (0, 1, 0.0),
+        (1, 1, 1.0),
+        (25, 100, 0.25),
+        (100, 100, 1.0),
+        (101, 100, None),
+        (0, 0, None),
+    ],
+)
+def test_what_was_found_of_what_was_looked_up_between_two_reports(
+    hits: int, queries: int, share: float | None
+) -> None:
+    before = EngineReport(prefix_hits=70, prefix_queries=900)
+    assert hit_share(before, EngineReport(prefix_hits=70 + hits, prefix_queries=900 + queries)) == share
 
 
 def test_a_cache_too_small_sinks_by_its_counters_and_comes_back() -> None:

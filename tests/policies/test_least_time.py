@@ -55,3 +55,15 @@ def test_an_engine_that_is_so_many_times_slower_holds_so_many_times_less(times: 
 )
 def test_examples(better: tuple[int, int | None, float], worse: tuple[int, int | None, float]) -> None:
     assert load_key(*better) < load_key(*worse)
+
+
+@given(st.integers(0, 40), st.none() | st.integers(41, 60), SLOWDOWNS, st.integers(0, 40))
+def test_requests_of_others_weigh_like_our_own(
+    in_flight: int, window: int | None, slowdown: float, foreign: int
+) -> None:
+    whole = None if window is None else window + foreign
+    assert load_key(in_flight, whole, slowdown, foreign) == load_key(in_flight + foreign, whole, slowdown)
+
+
+def test_requests_of_others_take_no_slot() -> None:
+    assert load_key(3, 4, 1.0, 100) < inf

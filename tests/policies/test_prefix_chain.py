@@ -87,8 +87,8 @@ def test_boundaries_stand_where_the_rule_says(pieces: list[str]) -> None:
     assert prefix.chars == sum(map(len, pieces))
 
 
-@pytest.mark.parametrize("first", [100, 101, 2000, 2001, 2002, 2003, 2004])
-@pytest.mark.parametrize("second", [99, 100, 256, 399, 400, 401, 402])
+@pytest.mark.parametrize("first", [100, 101, 1400, 2000, 2001, 2002, 2003, 2004])
+@pytest.mark.parametrize("second", [99, 100, 256, 270, 399, 400, 401, 402])
 def test_boundaries_stand_where_the_rule_says_also_just_at_its_bounds(first: int, second: int) -> None:
     for sizes in ([first, second, 300], [first, 100, 100, second, 100]):
         pieces = ["x" * size for size in sizes]

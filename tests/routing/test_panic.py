@@ -46,6 +46,20 @@ def test_a_backend_that_is_alone_is_never_left_out() -> None:
     assert set(stage.fleet[0].shares) == {Limiter.SLOW_START}
 
 
+def test_a_backend_fails_until_one_of_its_models_is_served_again() -> None:
+    stage = Stage(backends=2, models=["a", "b"])
+    circuits, backend = stage.router.circuits, stage.fleet[0]
+    assert not circuits.fails(backend), "nothing is known of it"
+    stage.calls(0, FAULT, model="b")
+    stage.calls(0, GOOD, model="b")
+    first = stage.breaks(0, "a")
+    assert not circuits.fails(backend)
+    stage.breaks(0, "b")
+    assert circuits.fails(backend) and not circuits.fails(stage.fleet[1])
+    stage.comes_back(first)
+    assert not circuits.fails(backend)
+
+
 def test_those_that_fail_least_are_used() -> None:
     rules = CircuitRules(failures_in_a_row=1000)
     stage = Stage(backends=3, circuit=rules)
