@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.classifier_file import written
+from gateway.session_settings import SessionSettings
 from gateway.settings import (
     AnonymousSettings,
     BusinessTypeSettings,
+    ClassifierSettings,
     MatchSettings,
     ServerSettings,
     TenantSettings,
 )
 from policies.terms import Lane
+from policies.text_classifier import TextClassifier
 from tests import client
 from tests.backend import Backend, Gate, Request, Script, sse_script
 from tests.emulator.running import until
+from tests.redis_server import tcp_server
 from tests.running import CHAT, post_request, running
 
 EVENT = b'{"choices":[{"index":0,"delta":{"content":"x"}}]}'
@@ -38,45 +46,57 @@ ROUTES = [
 
 
 async def test_b020_a_stream_that_is_left_ends_on_every_route() -> None:
+    clock = asyncio.get_running_loop().time
     async with Backend(lambda _: sse_script(EVENT, Gate())) as backend, running(backend) as gateway:
         for number, target in enumerate(ROUTES):
             async with await gateway.begin(b'{"stream":true}', target) as connection:
                 head = await connection.read_head()
                 assert head.status == 200, target
                 await anext(connection.pieces(head))
-            await (await backend.exchange(number)).peer_closed.wait()
+            left_at = clock()
+            exchange = await backend.exchange(number)
+            await exchange.peer_closed.wait()
+            assert exchange.closed_at - left_at < 2.0, target
         await until(gateway.is_quiet)
         assert gateway.metric("headrace_aborts_total", cause="client_left") == len(ROUTES)
 
 
 KEY = (b"Authorization", b"Bearer bank-key")
-IN_BETWEEN: dict[str, dict[str, Any]] = {
-    "cors": {"server": ServerSettings(port=0, cors_origins=("*",))},
-    "keys": {
-        "tenants": (
-            TenantSettings(
-                name="bank", key_sha256=(sha256(b"bank-key").hexdigest(),), max_lane=Lane.EMERGENCY
-            ),
-        ),
-        "anonymous": AnonymousSettings(allow=False),
-    },
-    "business types": {
-        "business_types": (
-            BusinessTypeSettings(
-                name="cards", match=MatchSettings(keywords=("card",)), latency_target_ms=600_000
-            ),
-        ),
-    },
-    "a window": {"window": 4},
-}
-COMBINED = {name: setting for sections in IN_BETWEEN.values() for name, setting in sections.items()}
-
-
-@pytest.mark.parametrize(
-    "sections", [{}, *IN_BETWEEN.values(), COMBINED], ids=["nothing", *IN_BETWEEN, "all of it"]
+BUSINESS = BusinessTypeSettings(
+    name="cards", match=MatchSettings(keywords=("card",)), latency_target_ms=600_000
 )
-async def test_b021_nothing_that_can_be_switched_on_hides_a_clients_leaving(sections: dict[str, Any]) -> None:
-    chat = {"model": "m", "messages": [{"role": "user", "content": "my card"}]}
+TENANT = TenantSettings(name="bank", key_sha256=(sha256(b"bank-key").hexdigest(),), max_lane=Lane.EMERGENCY)
+IN_BETWEEN: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "cors": lambda _url, _model: {"server": ServerSettings(port=0, cors_origins=("*",))},
+    "keys": lambda _url, _model: {"tenants": (TENANT,), "anonymous": AnonymousSettings(allow=False)},
+    "business types": lambda _url, _model: {"business_types": (BUSINESS,)},
+    "a classifier": lambda _url, model: {
+        "business_types": (BUSINESS,),
+        "classifier": ClassifierSettings(file=model),
+    },
+    "histories in redis": lambda url, _model: {"sessions": SessionSettings(redis_url=url)},
+    "a window": lambda _url, _model: {"window": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with tcp_server() as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("named", [(), *[(name,) for name in IN_BETWEEN], tuple(IN_BETWEEN)], ids="+".join)
+async def test_b021_nothing_that_can_be_switched_on_hides_a_clients_leaving(
+    named: Sequence[str], redis_url: str, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.json"
+    model.write_bytes(
+        written(TextClassifier(("cards", "loans"), 10.0, {"plastic": (400, -400), "borrow": (-400, 400)}))
+    )
+    sections: dict[str, Any] = {}
+    for name in named:
+        sections |= IN_BETWEEN[name](redis_url, str(model))
+    chat = {"model": "m", "messages": [{"role": "user", "content": "my plastic"}]}
     history = [(b"X-Headrace-Session", b"s"), (b"X-Headrace-History", b"server")]
     headers = [KEY, (b"Origin", b"https://a.example"), (b"traceparent", b"00-0af7-b7ad-01"), *history]
     async with (
@@ -85,9 +105,19 @@ async def test_b021_nothing_that_can_be_switched_on_hides_a_clients_leaving(sect
     ):
         async with await gateway.begin(chat, headers=headers):
             await (await backend.exchange()).body_complete.wait()
+        left_at = asyncio.get_running_loop().time()
         await backend.exchanges[0].peer_closed.wait()
+        assert backend.exchanges[0].closed_at - left_at < 2.0
         await until(gateway.is_quiet)
         assert gateway.metric("headrace_aborts_total", cause="client_left") == 1
+        assert gateway.metric("headrace_session_store_calls_total", outcome="ok") > 0 or (
+            "histories in redis" not in named
+        )
+    [line] = gateway.log
+    assert (line["outcome"], line["business"]) == (
+        "aborted",
+        "cards" if "a classifier" in named else "default",
+    )
 
 
 async def until_done_is_read(connection: client.Connection) -> None:
@@ -116,4 +146,4 @@ async def test_b024_who_closes_at_done_has_had_a_success_with_all_that_follows_o
         assert gateway.metric("headrace_tokens_total", kind="completion") == 2 * times
         session = json.loads((await gateway.get("/v1/sessions/s")).body)
         assert session["seq"] == times, "each turn was kept, and once"
-        assert {line["outcome"] for line in gateway.log} <= {"ok"}
+    assert [line["outcome"] for line in gateway.log] == ["ok"] * times

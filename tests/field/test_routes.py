@@ -23,10 +23,11 @@ from gateway.settings import (
 from tests.backend import Backend, Request, Script, json_script
 from tests.emulator.running import until
 from tests.field.official import official
-from tests.running import running
+from tests.running import Running, one_pool, post_request, running
 from tests.system.crowd import route
 
 OFTEN = ProbeSettings(interval_seconds=0.05)
+SESSIONS = 1000
 
 
 async def test_b161_each_name_that_can_be_called_is_listed_once_and_each_that_is_listed_can_be_called() -> (
@@ -141,25 +142,43 @@ async def test_b173_no_feature_opens_something_for_each_call(sections: dict[str,
 
 
 async def test_b104_few_sessions_move_with_a_backend_that_comes_or_goes_and_none_at_a_restart() -> None:
-    async def homes(*backends: Backend) -> dict[str, str]:
-        """Of a gateway that has just started and knows of no session."""
+    async def homes(gateway: Running) -> dict[str, str]:
         found = {}
-        async with running(*backends) as gateway:
-            for number in range(200):
-                name = f"session-{number}"
-                answer = await gateway.post({"model": "m"}, headers=[(b"X-Headrace-Session", name.encode())])
-                found[name] = route(answer)["backend"]
+        async with await gateway.connect() as connection:
+            for number in range(SESSIONS):
+                name = (b"X-Headrace-Session", b"session-%d" % number)
+                await connection.send(post_request({"model": "m"}, headers=[name]))
+                found[name[1].decode()] = route(await connection.read_answer())["backend"]
         return found
 
-    def moved(before: dict[str, str], after: dict[str, str]) -> float:
-        return sum(before[name] != after[name] for name in before) / len(before)
+    async def of_a_new_one(*backends: Backend) -> dict[str, str]:
+        """It knows of no session."""
+        async with running(*backends) as gateway:
+            return await homes(gateway)
+
+    def moved(before: dict[str, str], after: dict[str, str]) -> set[str]:
+        return {name for name in before if before[name] != after[name]}
 
     async with Backend() as a, Backend() as b, Backend() as c, Backend() as d:
-        three = await homes(a, b, c)
-        assert moved(three, await homes(a, b, c)) == 0
-        four = await homes(a, b, c, d)
-        assert 0.1 <= moved(three, four) <= 0.35
-        assert moved(four, await homes(a, b, c)) == moved(three, four)
+        async with running(a, b, c) as gateway:
+            three = await homes(gateway)
+            gateway.gateway.configure(one_pool([a, b, c, d]))
+            await until(gateway.is_probed)
+            with_a_fourth = await homes(gateway)
+            assert len(moved(three, with_a_fourth)) <= 0.3 * SESSIONS
+            gateway.gateway.configure(one_pool([a, b, c]))
+            fewer = await homes(gateway)
+            assert moved(with_a_fourth, fewer) <= {
+                name for name, home in with_a_fourth.items() if home == d.url.removeprefix("http://")
+            }
+            gateway.gateway.configure(one_pool([b, c]))
+            assert moved(fewer, await homes(gateway)) == {
+                name for name, home in fewer.items() if home == a.url.removeprefix("http://")
+            }
+        assert moved(three, await of_a_new_one(a, b, c)) == set()
+        four = await of_a_new_one(a, b, c, d)
+        assert 0.1 * SESSIONS <= len(moved(three, four)) <= 0.3 * SESSIONS
+        assert {four[name] for name in moved(three, four)} == {d.url.removeprefix("http://")}
 
 
 async def test_b105_one_session_is_one_under_all_its_names_and_another_under_no_spelling() -> None:

@@ -112,13 +112,13 @@ async def test_b006_nothing_is_put_into_a_stream_while_it_is_silent(hears: Hears
     def script(_: Request) -> Script:
         before, inside = Gate(), Gate()
         loop = asyncio.get_running_loop()
-        loop.call_later(0.05, before.set)
-        loop.call_later(0.1, inside.set)
+        loop.call_later(1.2, before.set)  # whoever puts something in each second has done so by then
+        loop.call_later(2.4, inside.set)
         return raw_stream(before, ids[:half], inside, ids[half:])
 
     async with Backend(script) as backend, running(backend) as gateway:
-        assert (await gateway.post(STREAM)).body == ids
-        [heard] = await hears(gateway, 1)
+        answer, [heard] = await asyncio.gather(gateway.post(STREAM), hears(gateway, 1))
+        assert answer.body == ids
         assert heard.error is None and len(heard.chunks) == 4
 
 
