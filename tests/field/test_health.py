@@ -6,16 +6,32 @@ import json
 from contextlib import AsyncExitStack
 
 from gateway.breaker_settings import BreakerSettings
-from gateway.settings import EmergencySettings, LanesSettings, ProbeSettings
+from gateway.settings import EmergencySettings, LanesSettings, ProbeSettings, ServerSettings, TimeoutSettings
 from tests import client
-from tests.backend import Backend, Gate, Request, Script, json_script
+from tests.backend import Backend, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
-from tests.running import running
+from tests.running import Running, post_request, running
 from tests.system.crowd import BATCH, Crowd, Held
 from tests.system.test_emergencies import BANK, EMERGENCY, SHOP, TENANTS
 
 OFTEN = ProbeSettings(interval_seconds=0.05, timeout_seconds=0.05, failures=2)
+EVENT = b'{"choices":[{"index":0,"delta":{"content":"x"}}]}'
 OWN_PAGES = ("/healthz", "/readyz", "/health", "/ping", "/load", "/v1/models", "/metrics", "/admin/state")
+
+
+def said_of(gateway: Running) -> tuple[float, float, list[bool]]:
+    """What its breaker and its probes say of the one backend."""
+    circuits = {one.state for one in gateway.gateway.router.circuits}
+    assert circuits <= {"closed"}
+    return (
+        gateway.metric("headrace_circuit_trips_total"),
+        gateway.metric("headrace_retries_total"),
+        gateway.present(),
+    )
+
+
+UNTOUCHED = (0, 0, [True])
+TIMES = 20
 
 
 async def test_b110_a_call_that_gives_way_to_an_emergency_says_nothing_about_its_engine() -> None:
@@ -23,27 +39,78 @@ async def test_b110_a_call_that_gives_way_to_an_emergency_says_nothing_about_its
     lanes = LanesSettings(emergency=EmergencySettings(reserved_per_pool=0, burst=100, budget_share=1))
     async with (
         held.backend as backend,
-        running(backend, window=10, tenants=TENANTS, lanes=lanes) as gateway,
+        running(backend, window=TIMES, tenants=TENANTS, lanes=lanes) as gateway,
         AsyncExitStack() as stack,
     ):
-        router = gateway.gateway.router
         crowd = Crowd(gateway, stack)
-        for number in range(10):
+        calls, urgent = range(TIMES), range(100, 100 + TIMES)
+        for number in calls:
             await crowd.send(number, SHOP, BATCH)
-        await held.has(*range(10))
-        for number in range(100, 110):
+        await held.has(*calls)
+        for number in urgent:
             await crowd.send(number, BANK, EMERGENCY)
-        for exchange in backend.exchanges[:10]:
+        for exchange in backend.exchanges[:TIMES]:
             await exchange.peer_closed.wait()
-        held.let(*range(10), *range(100, 110))
-        for number in range(10):
+        held.let(*calls, *urgent)
+        for number in calls:
             assert (await crowd.route(100 + number))["lane"] == "emergency"
             assert (await crowd.route(number))["attempts"] == "2"
-        assert router.preempted == 10
-        assert {one.state for one in router.circuits} <= {"closed"}
-        assert gateway.metric("headrace_circuit_trips_total") == 0
-        assert gateway.metric("headrace_retries_total") == gateway.metric("headrace_aborts_total") == 0
-        assert gateway.present() == [True]
+        assert gateway.metric("headrace_preemptions_total") == TIMES
+        assert said_of(gateway) == UNTOUCHED
+        assert gateway.metric("headrace_aborts_total") == 0
+
+
+async def test_b110_an_answer_that_is_ended_for_its_length_in_time_says_nothing_about_its_engine() -> None:
+    limits = TimeoutSettings(total_seconds=0.05)
+    async with (
+        Backend(lambda _: sse_script(EVENT, Gate())) as backend,
+        running(backend, timeouts=limits) as gateway,
+    ):
+        for number in range(TIMES):
+            answer = await gateway.post({"stream": True})
+            assert b"total_timeout" in answer.body and not answer.complete
+            await backend.exchanges[number].peer_closed.wait()
+        assert gateway.metric("headrace_refusals_total", reason="total_timeout") == TIMES
+        assert said_of(gateway) == UNTOUCHED
+    assert {line["reason"] for line in gateway.log} == {"total_timeout"}
+
+
+async def test_b110_an_answer_that_its_client_does_not_read_says_nothing_about_its_engine() -> None:
+    flood = sse_script(*[EVENT.replace(b"x", b"x" * 1000)] * 20_000)
+    async with (
+        Backend(lambda _: flood, send_buffer_bytes=4096) as backend,
+        running(backend, server=ServerSettings(port=0, stall_seconds=0.2)) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(TIMES):
+            connection = await stack.enter_async_context(await gateway.connect(receive_buffer_bytes=4096))
+            await connection.send(post_request({"stream": True}))
+        for number in range(TIMES):
+            await (await backend.exchange(number)).peer_closed.wait()
+        await until(gateway.is_quiet)
+        assert gateway.metric("headrace_aborts_total", cause="client_stalled") == TIMES
+        assert said_of(gateway) == UNTOUCHED
+        backend.script = lambda _: json_script({})
+        assert (await gateway.post({})).status == 200
+
+
+async def test_b110_calls_that_are_ended_by_a_shutdown_say_nothing_about_their_engine() -> None:
+    server = ServerSettings(port=0, drain_seconds=0.05)
+    async with (
+        Backend(lambda _: sse_script(EVENT, Gate())) as backend,
+        AsyncExitStack() as stack,
+        running(backend, server=server) as gateway,
+    ):
+        for _ in range(TIMES):
+            connection = await stack.enter_async_context(await gateway.connect())
+            await connection.send(post_request({"stream": True}))
+            await connection.read_some()
+        # `running` shuts it down once nothing runs; here something does.
+        await gateway.server.drain()
+        for exchange in backend.exchanges:
+            await exchange.peer_closed.wait()
+        assert gateway.metric("headrace_refusals_total", reason="shutting_down") == TIMES
+        assert said_of(gateway) == UNTOUCHED
 
 
 async def test_b116_looking_at_health_asks_engines_for_nothing_but_cheap_gets() -> None:

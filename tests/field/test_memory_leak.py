@@ -6,10 +6,11 @@ import asyncio
 import gc
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import trustme
 
 from gateway.affinity_settings import AffinitySettings
 from gateway.alert_settings import AlertReceiverSettings, AlertSettings
+from gateway.breaker_settings import BreakerSettings
 from gateway.degradation_settings import DegradationSettings
 from gateway.gpu_settings import GpuSettings
 from gateway.session_settings import SessionSettings
@@ -29,7 +31,7 @@ from gateway.settings import (
     UpstreamSettings,
 )
 from tests import client
-from tests.backend import Backend, Gate, Script, json_script
+from tests.backend import Backend, Gate, Request, Script, json_script
 from tests.emulator.running import until
 from tests.redis_server import tcp_server
 from tests.running import Running, one_pool, post_request, running, running_with
@@ -44,7 +46,13 @@ ANSWER = json_script(
     }
 )
 CALLS = 200
-Feature = Callable[[AsyncExitStack, Path], AbstractAsyncContextManager[Running]]
+Feature = Callable[
+    [AsyncExitStack, Path], AbstractAsyncContextManager[tuple[Running, Callable[[], Awaitable[None]]]]
+]
+"""A gateway, and what it does beside its calls in each round."""
+
+
+async def nothing() -> None: ...
 
 
 async def test_b171_prefixes_and_sessions_have_one_bound_however_many_prompts_and_backends() -> None:
@@ -68,14 +76,18 @@ async def test_b171_prefixes_and_sessions_have_one_bound_however_many_prompts_an
 
 
 @asynccontextmanager
-async def plain(stack: AsyncExitStack, folder: Path) -> AsyncIterator[Running]:
+async def plain(
+    stack: AsyncExitStack, folder: Path
+) -> AsyncIterator[tuple[Running, Callable[[], Awaitable[None]]]]:
     backend = await stack.enter_async_context(Backend(lambda _: ANSWER))
     async with running(backend, probes=SELDOM, upstream=KEPT) as gateway:
-        yield gateway
+        yield gateway, nothing
 
 
 @asynccontextmanager
-async def over_tls(stack: AsyncExitStack, folder: Path) -> AsyncIterator[Running]:
+async def over_tls(
+    stack: AsyncExitStack, folder: Path
+) -> AsyncIterator[tuple[Running, Callable[[], Awaitable[None]]]]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -84,20 +96,24 @@ async def over_tls(stack: AsyncExitStack, folder: Path) -> AsyncIterator[Running
     settings = one_pool([backend], probes=SELDOM, upstream=KEPT)
     one = BackendSettings(url=backend.url, ca_file=str(folder / "ca.pem"))
     async with running_with(_with(settings, one)) as gateway:
-        yield gateway
+        yield gateway, nothing
 
 
 @asynccontextmanager
-async def with_redis(stack: AsyncExitStack, folder: Path) -> AsyncIterator[Running]:
+async def with_redis(
+    stack: AsyncExitStack, folder: Path
+) -> AsyncIterator[tuple[Running, Callable[[], Awaitable[None]]]]:
     backend = await stack.enter_async_context(Backend(lambda _: ANSWER))
     redis = stack.enter_context(tcp_server())
     sessions = SessionSettings(redis_url=redis.url, timeout_ms=5000, fresh_seconds=0, max_turns=2)
     async with running(backend, probes=SELDOM, upstream=KEPT, sessions=sessions) as gateway:
-        yield gateway
+        yield gateway, nothing
 
 
 @asynccontextmanager
-async def with_gpus_and_alerts(stack: AsyncExitStack, folder: Path) -> AsyncIterator[Running]:
+async def with_gpus_and_alerts(
+    stack: AsyncExitStack, folder: Path
+) -> AsyncIterator[tuple[Running, Callable[[], Awaitable[None]]]]:
     backend = await stack.enter_async_context(Backend(lambda _: ANSWER))
     page = await stack.enter_async_context(Backend(lambda _: GPU_PAGE))
     receiver = await stack.enter_async_context(Backend(lambda _: Script()))
@@ -108,14 +124,52 @@ async def with_gpus_and_alerts(stack: AsyncExitStack, folder: Path) -> AsyncIter
         degradation=DegradationSettings(interval_seconds=0.05),
     )
     async with running_with(settings) as gateway:
-        for sent, word in enumerate(("on", None) * 10, 1):
-            body = {"force": word, "seconds": 600, "by": "test"}
-            assert (await gateway.post(body, "/admin/rules/batch-idle")).status == 200
-            await until(partial(_are_sent, gateway, sent))
-        await page.until(lambda: len(page.exchanges) > 5)
-        assert page.accepted == 1
-        await receiver.until(lambda: not receiver.connections)
-        yield gateway
+        sent = 0
+
+        async def alarm() -> None:
+            nonlocal sent
+            seen = len(page.exchanges)
+            for word in ("on", None) * 10:
+                body = {"force": word, "seconds": 600, "by": "test"}
+                assert (await gateway.post(body, "/admin/rules/batch-idle")).status == 200
+                sent += 1
+                await until(partial(_are_sent, gateway, sent))
+            await page.until(lambda: len(page.exchanges) > seen + 5)
+            assert page.accepted == 1
+            await receiver.until(lambda: not receiver.connections)
+
+        yield gateway, alarm
+
+
+@asynccontextmanager
+async def with_canaries(
+    stack: AsyncExitStack, folder: Path
+) -> AsyncIterator[tuple[Running, Callable[[], Awaitable[None]]]]:
+    """An engine that fails is tried, and taken back; the other one answers meanwhile."""
+    is_broken = False
+
+    def script(_: Request) -> Script:
+        return json_script({}, status=500) if is_broken else ANSWER
+
+    first = await stack.enter_async_context(Backend(script))
+    second = await stack.enter_async_context(Backend(lambda _: ANSWER))
+    breaker = BreakerSettings(
+        failures_in_a_row=2, open_seconds=0.05, max_open_seconds=0.05, slow_start_seconds=0
+    )
+    async with running(first, second, probes=SELDOM, upstream=KEPT, breaker=breaker) as gateway:
+        opened, number = 0, count()
+
+        async def break_and_mend() -> None:
+            nonlocal is_broken, opened
+            is_broken = True
+            while gateway.metric("headrace_circuit_trips_total") == opened:
+                await gateway.post({"model": "m", "prompt": f"{next(number)}"})
+            opened += 1
+            is_broken = False
+            await until(lambda: {one.state for one in gateway.gateway.router.circuits} == {"closed"})
+            await first.until(lambda: len(first.connections) == 1)  # a probe's own are closed again
+
+        yield gateway, break_and_mend
 
 
 def _are_sent(gateway: Running, alerts: int) -> bool:
@@ -129,7 +183,7 @@ def _with(settings: Settings, backend: BackendSettings) -> Settings:
     return replace(settings, pools=(replace(settings.pools[0], backends=(backend,)),))
 
 
-@pytest.mark.parametrize("feature", [plain, over_tls, with_redis, with_gpus_and_alerts])
+@pytest.mark.parametrize("feature", [plain, over_tls, with_redis, with_gpus_and_alerts, with_canaries])
 async def test_b173_no_feature_makes_a_client_or_a_tls_context_for_each_call(
     feature: Feature, tmp_path: Path
 ) -> None:
@@ -137,16 +191,17 @@ async def test_b173_no_feature_makes_a_client_or_a_tls_context_for_each_call(
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
     async with (
         AsyncExitStack() as stack,
-        feature(stack, tmp_path) as gateway,
+        feature(stack, tmp_path) as (gateway, works),
         await gateway.connect() as connection,
     ):
         counts = []
-        for _ in range(2):
+        for _ in range(3):
+            await works()
             for _ in range(CALLS):
                 await connection.send(post_request(body, headers=headers))
                 assert (await connection.read_answer()).status == 200
             counts.append((len(os.listdir("/proc/self/fd")), _tls_contexts()))
-        assert counts[0] == counts[1]
+        assert counts[0] == counts[1] == counts[2]
 
 
 def _tls_contexts() -> int:
