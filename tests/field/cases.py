@@ -102,6 +102,7 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B039": (
         (FRONT, "test_a_body_above_the_limit_gets_413_even_while_it_is_still_sent"),
         (FRONT, "test_an_endless_chunked_body_is_cut_off"),
+        ("field/test_wire.py", "test_b039_a_body_above_the_limit_takes_no_more_memory_than_the_limit"),
     ),
     "B041": (
         (
@@ -174,6 +175,7 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
     "B074": ((QUEUEING, "test_counts_stay_right_while_a_backend_goes_and_comes_back_under_running_streams"),),
     "B075": (
         (QUEUEING, "test_equal_backends_share_a_sequence_of_requests_evenly"),
+        (QUEUEING, "test_equal_backends_share_sessions_that_come_back_about_evenly"),
         (QUEUEING, "test_the_backend_with_the_smallest_share_of_its_window_in_use_is_next"),
     ),
     "B077": (
@@ -242,6 +244,18 @@ HELD_BY: dict[str, tuple[Test, ...]] = {
         (
             "field/test_health.py",
             "test_b110_a_call_that_gives_way_to_an_emergency_says_nothing_about_its_engine",
+        ),
+        (
+            "field/test_health.py",
+            "test_b110_an_answer_that_is_ended_for_its_length_in_time_says_nothing_about_its_engine",
+        ),
+        (
+            "field/test_health.py",
+            "test_b110_an_answer_that_its_client_does_not_read_says_nothing_about_its_engine",
+        ),
+        (
+            "field/test_health.py",
+            "test_b110_calls_that_are_ended_by_a_shutdown_say_nothing_about_their_engine",
         ),
     ),
     "B111": (

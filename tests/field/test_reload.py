@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ async def test_b125_nothing_of_an_old_configuration_runs_on_beside_the_new_one()
     async with Backend(record_probes=True) as old, Backend(record_probes=True) as new:
         settings = [one_pool([backend], probes=OFTEN) for backend in (old, new)]
         async with running_with(settings[0]) as gateway:
-            tasks = len(asyncio.all_tasks())
+            assert (await gateway.post({})).status == 200
+            tasks, threads = len(asyncio.all_tasks()), threading.active_count()
             for number in range(1, 22):
                 gateway.gateway.configure(settings[number % 2])
                 assert (await gateway.post({})).status == 200
             asked = len(old.exchanges)
             await new.until(lambda: len(new.exchanges) > 60)
             await until(lambda: len(asyncio.all_tasks()) <= tasks + 1)
-            assert len(old.exchanges) == asked
+            assert len(old.exchanges) == asked and not old.connections
+            assert threading.active_count() == threads
             assert len(list(gateway.gateway.router.fleet)) == 1
 
 

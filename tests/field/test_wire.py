@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ from policies.terms import Lane
 from tests import client
 from tests.backend import Backend, Framing, Gate, Request, Script, json_script, sse_script
 from tests.field.official import CLIENTS, Heard, official
+from tests.gateway_process import GatewayProcess
 from tests.running import CHAT, JSON, Running, running
 from tests.script import SSE
 
@@ -238,3 +240,35 @@ async def test_b047_an_engines_refusal_keeps_its_status_its_type_and_its_body(sc
             assert (answer.status, answer.body) == (script.status, b"".join(script.chunks))  # type: ignore[arg-type]
             assert answer.value(b"content-type") == (script.headers[0][1] if script.headers else None)
             assert answer.complete and answer.value(b"x-headrace-reason") is None
+
+
+async def test_b039_a_body_above_the_limit_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    limit, large = 16 << 20, 50 << 20
+    config = tmp_path / "headrace.yaml"
+    async with Backend() as backend:
+        pools = [{"name": "p", "backends": [{"url": backend.url}]}]
+        config.write_text(json.dumps({"pools": pools, "server": {"max_body_mb": limit >> 20}}))
+        async with GatewayProcess("--config", str(config)) as gateway:
+
+            def most_bytes() -> int:
+                status = Path(f"/proc/{gateway.pid}/status").read_text()
+                return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+            async def send(size: int, chunk_bytes: int) -> client.Answer:
+                body = b'{"model":"m","x":"' + b"x" * (size - 20) + b'"}'
+                raw = client.request("POST", CHAT, [JSON], body, chunk_bytes=chunk_bytes)
+                return await client.send(gateway.port, raw)
+
+            for chunk_bytes in (0, 65_536):
+                assert (await send(100_000, chunk_bytes)).status == 200
+            before, seen = most_bytes(), len(backend.exchanges)
+            for chunk_bytes in (0, 65_536):
+                for size in (limit + 1, large):
+                    answer = await send(size, chunk_bytes)
+                    assert (answer.status, answer.value(b"x-headrace-reason")) == (413, b"body_too_large")
+                    assert set(json.loads(answer.body)["error"]) >= {"message", "type", "code"}
+            assert most_bytes() - before <= limit + (1 << 20)
+            assert len(backend.exchanges) == seen, "none of it reached the engine"
+            for chunk_bytes in (0, 65_536):
+                assert (await send(limit, chunk_bytes)).status == 200
+                assert len(backend.exchanges[-1].request.body) == limit

@@ -21,6 +21,7 @@ ASKED = b'"stream_options":{"include_usage":true}'
 
 REQUEST_BODIES = [
     b'{"model":"m","zz_unknown":{"a":[1,null]},"chat_template_kwargs":{},"cache_salt":"s","priority":-3}',
+    b'{"model":"m","guided_json":{"type":"object","b":1,"a":2},"structured_outputs":{"regex":"a+"},"top_k":7,"min_p":0.10,"extra_body":{}}',
     b'{ "z" : 1 ,\r\n\t"model":"m", "a" : 2 , "b":{"d":1,"c":2}}  \n',
     b'{"model":"m","n":123456789012345678901234567890,"t":1.0,"e":1E400,"minus":-0.0,"f":0.10000000000000000555}',
     b'{"model":"x","model":"m","seed":1,"seed":2}',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from contextlib import AsyncExitStack
 
 import pytest
@@ -19,7 +20,7 @@ from gateway.settings import (
 from tests import client
 from tests.backend import Backend, Gate, Request, Script, json_script, sse_script
 from tests.emulator.running import until
-from tests.running import Running, running, running_with
+from tests.running import Running, post_request, running, running_with
 
 STREAM = b'{"stream":true}'
 EVENT = b'{"choices":[{"delta":{"content":"x"}}]}'
@@ -193,9 +194,29 @@ async def test_who_waits_when_the_last_backend_goes_is_refused_and_does_not_hang
 
 async def test_equal_backends_share_a_sequence_of_requests_evenly() -> None:
     async with Backend() as a, Backend() as b, Backend() as c, running(a, b, c) as gateway:
-        for _ in range(60):
+        for _ in range(300):
             await gateway.post({})
-        assert [len(backend.exchanges) for backend in (a, b, c)] == [20, 20, 20]
+        assert [len(backend.exchanges) for backend in (a, b, c)] == [100, 100, 100]
+
+
+async def test_equal_backends_share_sessions_that_come_back_about_evenly() -> None:
+    """Each goes where it went before; where that is at first is drawn by its name, so that a restart moves none."""
+    draw = random.Random(75)
+    async with (
+        Backend() as a,
+        Backend() as b,
+        Backend() as c,
+        running(a, b, c) as gateway,
+        await gateway.connect() as connection,
+    ):
+        for _ in range(900):
+            session = (b"X-Headrace-Session", b"s%d" % draw.randrange(300))
+            await connection.send(post_request({"messages": []}, headers=[session]))
+            assert (await connection.read_answer()).status == 200
+            assert gateway.metric("headrace_backend_in_flight") == 0
+        assert gateway.metric("headrace_placements_total", by="session") > 500
+        counts = [len(backend.exchanges) for backend in (a, b, c)]
+        assert sum(counts) == 900 and min(counts) >= 225 and max(counts) <= 378
 
 
 async def test_the_backend_with_the_smallest_share_of_its_window_in_use_is_next() -> None:
