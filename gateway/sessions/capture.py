@@ -35,8 +35,10 @@ def plain_message(body: bytes) -> bytes | None:
 def _plain_message(body: bytes) -> bytes | None:
     fields = _decoded(body)
     choices = fields.get("choices") if isinstance(fields, dict) else None
+    if not isinstance(choices, list):
+        return None
     span = member_span(body, "choices")
-    if not isinstance(choices, list) or span is None:
+    if span is None:
         return None
     for choice, (start, end) in zip(choices, element_spans(body, span), strict=True):
         if not isinstance(choice, dict) or choice.get("index", 0) != 0:
@@ -59,6 +61,7 @@ class StreamCapture:
         "_data",
         "_data_bytes",
         "_pending",
+        "_pending_bytes",
         "_role",
         "_texts",
         "_unfinished",
@@ -69,7 +72,9 @@ class StreamCapture:
     def __init__(self, limit_bytes: int, choices: int = 1) -> None:
         """`choices` is how many the request asked for: the answer is finished when all of them are."""
         self._bytes_left = limit_bytes
-        self._pending = b""
+        self._pending: list[bytes] = []
+        """The line that has not ended yet, as it came: joined once, for a line of single bytes would cost the square of its length."""
+        self._pending_bytes = 0
         self._data: list[bytes] = []
         """Lines of the event that has not ended yet."""
         self._data_bytes = 0
@@ -87,7 +92,13 @@ class StreamCapture:
         return self._unfinished <= 0
 
     def feed(self, data: bytes) -> None:
-        text = self._pending + data
+        pending = self._pending
+        pending.append(data)
+        self._pending_bytes += len(data)
+        has_line_end = b"\n" in data or b"\r" in data or (len(pending) > 1 and pending[-2] == b"\r")
+        if not has_line_end and self._pending_bytes <= max(self._bytes_left, 0) + _EVENT_BYTES:
+            return
+        text = b"".join(pending)
         held = b""
         if b"\r" in text:
             if text.endswith(b"\r"):  # the first half of a line end, or all of it
@@ -99,11 +110,13 @@ class StreamCapture:
         if self.too_large or len(rest) > self._bytes_left + _EVENT_BYTES:
             self._give_up()
             rest = rest[:_DATA_BYTES]  # enough to tell whose line goes on
-        self._pending = rest + held
+        self._pending = [part for part in (rest, held) if part]
+        self._pending_bytes = len(rest) + len(held)
 
     def end(self) -> None:
         """Nothing more comes: the last event may lack its blank line."""
-        pending, self._pending = self._pending, b""
+        pending, self._pending = b"".join(self._pending), []
+        self._pending_bytes = 0
         self._line(pending.rstrip(b"\r"))
         self._line(b"")
 

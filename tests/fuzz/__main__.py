@@ -1,7 +1,8 @@
 """`python -m tests.fuzz --seconds N [--target NAME ...] [--seed N] [--replay FILE]`: bytes mutated at random against `targets`.
 
 Begins from `corpus`, and ends with 1 and a file of the input at the first that breaks a property,
-takes longer than `SLOW_SECONDS`, or more memory than the process may have.
+takes longer than `SLOW_SECONDS`, or more memory than the process may have. A fifth of the time is for fragments that are repeated to
+`GROWN_BYTES`: eight times as many bytes may take `MOST_GROWTH` times as much processor time, which work that is the square of its input exceeds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +23,10 @@ from tests.fuzz.targets import TARGETS
 
 SLOW_SECONDS = 5
 MEMORY_BYTES = 2 << 30
+GROWN_BYTES = (64 << 10, 512 << 10)
+MOST_GROWTH = 24
+_LEAST_CPU_SECONDS = 0.005
+"""Below it a clock tick or a collection of garbage would be the growth."""
 _MAX_BYTES = 4 * MAX_SEED_BYTES
 
 
@@ -45,30 +51,58 @@ def main() -> int:
 
 
 def _run(name: str, seconds: float, chance: random.Random) -> int:
-    check = TARGETS[name]
     found = seeds(name)
-    tried = 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        data = found[tried] if tried < len(found) else mutated(found, FRAGMENTS[name], chance)
-        cuts = [chance.randrange(len(data) + 1) for _ in range(chance.choice((0, 0, 1, 3)))]
-        if chance.random() < 0.02:
-            cuts = list(range(len(data)))
-        signal.alarm(SLOW_SECONDS)
-        try:
-            check(data, cuts)
-        except (Exception, MemoryError) as error:
-            file = Path(f"fuzz-{name}.bin")
-            file.write_bytes(data)
-            print(
-                f"{name}: {type(error).__name__}: {str(error)[:2000]}\n{data[:2000]!r}\ncuts {cuts[:50]}\nkept in {file}"
-            )
+    began = time.monotonic()
+    tried = grown = 0
+    while (passed := time.monotonic() - began) < seconds:
+        if passed > 0.8 * seconds:
+            start = chance.choice(found)[: chance.choice((0, 0, 200, MAX_SEED_BYTES))]
+            unit = b"".join(chance.choices(FRAGMENTS[name], k=chance.choice((1, 1, 2, 3, 5))))
+            step = chance.choice((0, 0, 16, 300))
+            fault = _growth(name, start, unit, step)
+            grown += 1
+        else:
+            data = found[tried] if tried < len(found) else mutated(found, FRAGMENTS[name], chance)
+            cuts = [chance.randrange(len(data) + 1) for _ in range(chance.choice((0, 0, 1, 3)))]
+            if chance.random() < 0.02:
+                cuts = list(range(len(data)))
+            fault = _fault(name, data, cuts)
+            tried += 1
+        if fault:
+            print(f"{name}: {fault}")
             return 1
-        finally:
-            signal.alarm(0)
-        tried += 1
-    print(f"{name}: {tried} inputs")
+    print(f"{name}: {tried} inputs, {grown} of them grown")
     return 0
+
+
+def _fault(name: str, data: bytes, cuts: Sequence[int]) -> str:
+    """What is wrong with it, or nothing."""
+    signal.alarm(SLOW_SECONDS)
+    try:
+        TARGETS[name](data, cuts)
+    except (Exception, MemoryError) as error:
+        file = Path(f"fuzz-{name}.bin")
+        file.write_bytes(data)
+        said = f"{type(error).__name__}: {str(error)[:2000]}"
+        return f"{said}\n{data[:2000]!r}\ncuts {list(cuts[:50])}\nkept in {file}"
+    finally:
+        signal.alarm(0)
+    return ""
+
+
+def _growth(name: str, start: bytes, unit: bytes, step: int) -> str:
+    """Of `start` and `unit` over and over, in reads of `step` bytes."""
+    best = [inf, inf]
+    for _ in range(3):  # what something else on this machine made slow is not slow three times
+        for place, size in enumerate(GROWN_BYTES):
+            data = (start + unit * (size // len(unit)))[:size]
+            began = time.process_time()
+            if fault := _fault(name, data, range(step, size, step) if step else ()):
+                return f"grown from {start[:200]!r} and {unit[:200]!r}, step {step}: {fault[:1000]}"
+            best[place] = min(best[place], time.process_time() - began)
+        if best[1] <= MOST_GROWTH * max(best[0], _LEAST_CPU_SECONDS):
+            return ""
+    return f"{GROWN_BYTES} bytes took {best} s of the processor: {start!r} and {unit!r} over and over, in reads of {step} bytes"
 
 
 def mutated(found: list[bytes], fragments: Sequence[bytes], chance: random.Random) -> bytes:

@@ -52,6 +52,14 @@ FRAGMENTS: dict[str, Sequence[bytes]] = {
         b"\n", b"{", b"}", b'"', b"\\", b" ", b"\t", b"#", b"vllm:num_requests_running", b"sglang:num_running_reqs", b"NaN", b"+Inf", b"1e999", b"1_0", b"0x1p3", b'{a="', b'\\"', b"=", b",", b"\r", b"9" * 70,
     ),
     "sessions": (b"\r\n", b"\n", b"\0", b" ", b"\xff", b"u=", b"9" * 20, b"-", b".", b"\x7f", b";", b"\xc2\x85"),
+    "capture": (
+        b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n', b'data: {"choices":[{"index":1,"delta":{"content":"a"}}]}\n\n', b'{"choices":[{"message":', b'{"role":"assistant","content":null,"tool_calls":[]}', b"}]}",
+        b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}\n\n', b'"finish_reason":"abort"', b'"reasoning_content":"b"', b"data:", b"data: [DONE]", b"\n", b"\r", b"\r\n", b"\n\n", b":", b"x" * 5000,
+        b'"\\ud800"', b"[" * 2000,
+    ),
+    "response": (
+        b'{"id":"resp_1"}', b'"id"', b'"resp_1"', b'"response"', b"data: ", b"\ndata:", b'{"type":"response.created","response":{"id":"resp_1"}}', b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\n\n", b"\r", b"x" * 5000, b'"\xff"', b" ",
+    ),
 }  # fmt: skip
 FRAGMENTS["engine"] = FRAGMENTS["front"]
 
@@ -91,4 +99,6 @@ def _seed(target: str, one: Capture) -> bytes:
         return one.raw_answer
     if target == "events":
         return one.answer_body if one.is_stream else b""
+    if target in ("capture", "response"):
+        return one.answer_body
     return one.request_body

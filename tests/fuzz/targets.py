@@ -18,6 +18,8 @@ from gateway.headers import answer_headers, forwarded, request_head, usable_requ
 from gateway.message_texts import message_texts
 from gateway.paths import Kind
 from gateway.prompt_prefix import prompt_prefix, session_of
+from gateway.sessions.capture import StreamCapture, plain_message
+from gateway.sessions.response_sight import ResponseSight
 from gateway.text_format import MOST_SAMPLES, labels_of, samples_of
 from gateway.text_size import text_size
 from policies.hints import MAX_TEXT, hints
@@ -145,10 +147,53 @@ def sessions(data: bytes, cuts: Cuts) -> None:
         assert head.count(b"\r\n") == 4 and len(data) <= 128
 
 
+def capture(data: bytes, cuts: Cuts) -> None:
+    """What a session keeps of an answer does not hang on where it was cut, is one message of the engine's words, and no longer than it may be."""
+    limit = 4096
+    whole, cut = StreamCapture(limit), StreamCapture(limit)
+    whole.feed(data)
+    for part in _cut(data, cuts):
+        cut.feed(part)
+    for one in (whole, cut):
+        one.end()
+    assert (whole.has_finish, whole.is_broken) == (cut.has_finish, cut.is_broken)
+    for is_cut in (False, True):
+        message = cut.message(is_cut)
+        assert message == whole.message(is_cut)
+        if message is not None:
+            texts = [text for text in orjson.loads(message).values() if isinstance(text, str)]
+            assert len("".join(texts[1:]).encode()) <= limit
+    plain = plain_message(data)
+    assert plain is None or isinstance(_lenient(plain), dict)
+
+
+def response(data: bytes, cuts: Cuts) -> None:
+    """The id of a response does not hang on where it was cut; it is that of the object, and may stand in a key of the store."""
+    for is_stream in (False, True):
+        whole, cut = ResponseSight(is_stream), ResponseSight(is_stream)
+        found = whole.feed(data)
+        assert found == next(filter(None, map(cut.feed, _cut(data, cuts))), "")
+        assert len(found) <= 128 and all("!" <= letter <= "~" for letter in found)
+        if found and not is_stream:
+            try:
+                fields = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                continue
+            assert found in (fields["id"], _first_of(data, "id"))
+
+
+def _first_of(data: bytes, name: str) -> Any:
+    """Where a name stands twice JSON's readers take the last; what is read on the way sees the first."""
+    pairs: list[tuple[str, Any]] = json.loads(data, object_pairs_hook=list)
+    return next((value for key, value in pairs if key == name), None)
+
+
 TARGETS: dict[str, Check] = {
     "front": front,
     "engine": engine,
     "events": events,
+    "capture": capture,
+    "response": response,
     "body": body,
     "configuration": configuration,
     "metrics": metrics,

@@ -214,7 +214,7 @@ def test_halves_of_a_character_that_came_apart_are_one_again() -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"1", b"{", b"{}", b'{"choices":[]}', b'{"choices":{}}', b'{"choices":[1,null]}', b'{"choices":[{"index":0}]}',
-     b'{"choices":[{"message":[]}]}', b'{"choices":[{"index":1,"message":{}}]}', b"\xff", b"[" * 100_000],
+     b'{"choices":[{"message":[]}]}', b'{"choices":[{"index":1,"message":{}}]}', b"\xff", b"[" * 100_000, b'"\\u0041"', b'["\\n"]'],
 )  # fmt: skip
 def test_an_answer_without_a_message_is_no_message(body: bytes) -> None:
     assert plain_message(body) is None
