@@ -1,6 +1,6 @@
 """The way back of an open circuit: small streamed calls of the gateway's own, so that no client pays for finding out whether an engine is well.
 
-One task per circuit that is not closed, each call on a connection of its own. At `probe_at` it makes one call of a few tokens, chat first, then completion, then embedding: the first that is not
+One task and one HTTP client per circuit that is not closed, each call on a connection of its own. At `probe_at` it makes one call of a few tokens, chat first, then completion, then embedding: the first that is not
 answered 4xx, by its status or by an error event, decides, and where all are, the engine answers, which is good. `policies.circuit.CanaryOutcome` says what the others mean; anything but a whole answer within `canary_timeout_seconds` is bad.
 The task ends with its circuit, the configuration or `close`. Writes a line to the log at each opening and closing, and for each bad probe.
 
@@ -104,6 +104,22 @@ class Canaries:
             task.cancel()
 
     async def _bring_back(self, circuit: Circuit) -> None:
+        client: httpx.AsyncClient | None = None
+
+        def reached() -> httpx.AsyncClient:
+            """One for all its calls, as a TLS context costs milliseconds; made at the first, whose outcome tells where it cannot be."""
+            nonlocal client
+            if client is None:
+                client = engine_client(self._backends[circuit.backend.id])
+            return client
+
+        try:
+            await self._call_until_closed(circuit, reached)
+        finally:
+            if client is not None:
+                await client.aclose()
+
+    async def _call_until_closed(self, circuit: Circuit, reached: Callable[[], httpx.AsyncClient]) -> None:
         circuits, clock = self._circuits, self._loop.time
         wake = self._wakes[circuit]
         while not circuit.is_closed:
@@ -114,7 +130,7 @@ class Canaries:
                         await wake.wait()
                 continue
             try:
-                outcome, problem = await self._call(circuit)
+                outcome, problem = await self._call(circuit, reached)
             except BaseException:
                 circuits.canary_given_up(circuit)
                 raise
@@ -126,13 +142,15 @@ class Canaries:
         del self._tasks[circuit], self._wakes[circuit]
         self._say_closed(circuit)
 
-    async def _call(self, circuit: Circuit) -> tuple[CanaryOutcome, str]:
+    async def _call(
+        self, circuit: Circuit, reached: Callable[[], httpx.AsyncClient]
+    ) -> tuple[CanaryOutcome, str]:
         limit_seconds = self._circuits.canary_limit_seconds(circuit.backend)
         model = circuit.model or min(circuit.backend.models or {""})
-        settings, seconds = self._backends[circuit.backend.id], self._rules.canary_timeout_seconds
+        seconds = self._rules.canary_timeout_seconds
         try:
-            async with asyncio.timeout(seconds), engine_client(settings) as client:
-                return await ask(client, model, limit_seconds)
+            async with asyncio.timeout(seconds):
+                return await ask(reached(), model, limit_seconds)
         except TimeoutError:
             return CanaryOutcome.BAD, f"no whole answer within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:

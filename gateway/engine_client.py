@@ -32,5 +32,6 @@ def engine_client(settings: BackendSettings, timeout_seconds: float | None = Non
         headers=headers,
         timeout=timeout_seconds,
         trust_env=False,
-        limits=httpx.Limits(max_connections=1),
+        # What is asked now and then finds a kept connection closed by its engine, and would take that for a fault of it.
+        limits=httpx.Limits(max_connections=1, max_keepalive_connections=0),
     )
