@@ -193,7 +193,7 @@ async def test_b173_no_feature_makes_a_client_or_a_tls_context_for_each_call(
 ) -> None:
     """A round is 200 calls, and 20 alerts, or one outage that three canaries end."""
     made = 0
-    make = ssl.SSLContext.__new__
+    make: Callable[..., ssl.SSLContext] = ssl.SSLContext.__new__
 
     def counted(*arguments: Any, **named: Any) -> ssl.SSLContext:
         nonlocal made
