@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
+import pytest
 
 from gateway.errors import Refused
 from gateway.session_settings import ConflictRule, HistoryUse, SessionSettings
@@ -188,6 +189,15 @@ async def test_refusals_and_engine_errors_leave_no_turn() -> None:
         ) == b"invalid_session"
         assert (await say(gateway, user("x"), headers=named("a b"))).status == 400
         assert len(backend.exchanges) == 3
+
+
+@pytest.mark.parametrize("body", [b'"\\u0041"', b"[]", b'["\\n",{"choices":[]}]', b"1", b"null"])
+async def test_an_answer_that_is_no_object_passes_and_leaves_no_turn(body: bytes) -> None:
+    script = Script(headers=[JSON], chunks=[body])
+    async with Backend(lambda _: script) as backend, running(backend) as gateway:
+        answer = await say(gateway, user("one"))
+        assert (answer.status, answer.body) == (200, body)
+        assert (await page(gateway))[0] == 404
 
 
 async def test_store_false_is_answered_from_the_window_and_not_kept() -> None:
