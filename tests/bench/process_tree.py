@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,19 +81,38 @@ class Socket(NamedTuple):
 
 def sockets(root: int) -> list[Socket]:
     """All TCP sockets of the tree, on either side of their connection."""
-    inodes = set()
+    inodes = {target[8:-1] for target in _targets(root) if target.startswith("socket:[")}
+    return [
+        Socket(row[3] == ESTABLISHED, int(row[2].rpartition(":")[2], 16))
+        for row in _tcp_rows()
+        if row[9] in inodes
+    ]
+
+
+def kinds_of_descriptors(root: int) -> Counter[str]:
+    """What the open descriptors of the tree are: a path, a kind, or of a TCP socket its state and its peer's port.
+
+    A connection that was reset and is not closed yet stands in no table of the kernel.
+    """
+    tcp = {row[9]: f"tcp state {row[3]} to {int(row[2].rpartition(':')[2], 16)}" for row in _tcp_rows()}
+    tcp |= {row.split()[6]: "unix socket" for row in _socket_table("unix")}
+    return Counter(
+        tcp.get(target[8:-1], "socket in no table")
+        if target.startswith("socket:[")
+        else target.partition(":[")[0]
+        for target in _targets(root)
+    )
+
+
+def _targets(root: int) -> Iterator[str]:
     for pid in process_tree(root):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
-            try:
-                target = os.readlink(descriptor.path)
-            except OSError:  # closed between the listing and the look
-                continue
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
-    rows = [line.split() for table in ("tcp", "tcp6") for line in _socket_table(table)]
-    return [
-        Socket(row[3] == ESTABLISHED, int(row[2].rpartition(":")[2], 16)) for row in rows if row[9] in inodes
-    ]
+            with suppress(OSError):  # closed between the listing and the look
+                yield os.readlink(descriptor.path)
+
+
+def _tcp_rows() -> list[list[str]]:
+    return [line.split() for table in ("tcp", "tcp6") for line in _socket_table(table)]
 
 
 def established_sockets(root: int) -> int:

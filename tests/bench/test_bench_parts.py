@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from tests.bench.process_tree import (
     core_ticks,
     cpu_seconds,
     established_sockets,
+    kinds_of_descriptors,
     open_descriptors,
     process_tree,
     resident_bytes,
@@ -113,6 +115,23 @@ def test_sockets_are_known_by_their_peer_and_dead_ones_are_among_them() -> None:
             accepted.close()
             assert [one.is_established for one in sockets(own) if one.peer_port == port] == [False]
         assert not [one for one in sockets(own) if one.peer_port == port]
+
+
+def test_open_descriptors_are_told_by_what_they_are() -> None:
+    own = os.getpid()
+    dead = "socket in no table"
+    before = kinds_of_descriptors(own)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            accepted, _ = listener.accept()
+            found = kinds_of_descriptors(own)
+            assert found[f"tcp state 01 to {port}"] == 1 and found.total() == before.total() + 3
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()  # resets it
+            with pytest.raises(ConnectionResetError):
+                connection.recv(1)
+            assert kinds_of_descriptors(own)[dead] == before[dead] + 1
 
 
 @contextlib.asynccontextmanager

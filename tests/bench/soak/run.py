@@ -85,6 +85,9 @@ async def soak(stage: Stage, seconds: float, seed: int, progress: Callable[[str]
         taken = loop.time() - began
         memory.append(_resident(stage, ledger))
         progress(f"after:  {shown(after)}, {memory[-1].mb:.1f} MB")
+        if after["descriptors"] > before["descriptors"]:
+            kinds = await asyncio.to_thread(stage.kinds_of_descriptors)
+            progress(f"open:   {', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}")
         found_counters = counters(await asyncio.to_thread(stage.page))
         connections = stage.store_connections()
     tracebacks = stage.errors.read_text(errors="replace").count("Traceback (most recent call last)")

@@ -6,12 +6,13 @@ import contextlib
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.children import ROOT, end, engine_running, free_port, get, wait_ready
 from tests.bench.faults.fleet import free_ports
-from tests.bench.process_tree import open_descriptors, resident_bytes, sockets
+from tests.bench.process_tree import kinds_of_descriptors, open_descriptors, resident_bytes, sockets
 from tests.bench.soak import page
 from tests.bench.soak.clock import WallClock
 from tests.bench.soak.configuration import files
@@ -83,6 +84,9 @@ class Stage:
     def store_connections(self) -> int:
         """Dead ones too."""
         return sum(one.peer_port == self.redis.port for one in sockets(self.gateway.pid))
+
+    def kinds_of_descriptors(self) -> Counter[str]:
+        return kinds_of_descriptors(self.gateway.pid)
 
     def resident_mb(self) -> float:
         return resident_bytes(self.gateway.pid) / 1e6
