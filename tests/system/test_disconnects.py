@@ -36,10 +36,12 @@ def silent(_: Request) -> Script:
 
 
 async def aborted(gateway: Running, backend: Backend, count: int = 1) -> None:
-    """The engine has seen its connection close, the slot is back, and it was counted as the client's doing."""
+    """The engine has seen its connection close within 2 s of now, the slot is back, and it was counted as the client's doing."""
+    left_at = asyncio.get_running_loop().time()
     for exchange in backend.exchanges:
         async with asyncio.timeout(client.WAIT_SECONDS):
             await exchange.peer_closed.wait()
+        assert exchange.closed_at - left_at < 2.0
     await until(gateway.is_quiet)
     assert gateway.metric("headrace_aborts_total", cause="client_left") == count
     assert gateway.metric("headrace_aborts_total") == count

@@ -285,8 +285,12 @@ async def test_a_time_limit_inside_a_stream_is_an_error_event_before_the_close(
         Backend(lambda _: sse_script(EVENT, ending=Ending.SILENT)) as backend,
         running(backend, timeouts=timeouts) as gateway,
     ):
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
         assert event_reason(await gateway.post(STREAM), WRAPPED) == named
+        assert clock() - asked_at < 1.2, "at its time, give or take a second"
         await backend.exchanges[0].peer_closed.wait()
+        assert backend.exchanges[0].closed_at - asked_at < 1.2
         await until(gateway.is_quiet)
 
 
