@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,6 +50,53 @@ def test_no_change_to_what_is_sound_breaks_it(target: str) -> None:
     for _ in range(EXAMPLES.get(target, 60) // 2):
         data = mutated(found, FRAGMENTS[target], chance)
         TARGETS[target](data, [chance.randrange(len(data) + 1)])
+
+
+TOKENS = st.text("!#$%&'*+-.^_`|~09azAZ", min_size=1, max_size=20)
+NAMES = TOKENS.map(lambda name: "x-" + name)
+VALUES = st.text("".join(map(chr, range(0x21, 0x7F))) + " \t", max_size=60).map(str.strip)
+TARGETS_ASKED = st.text("azAZ09-._~!$&'()*+,;=:@/?%20", max_size=60).map(lambda rest: "/" + rest)
+ASKED = st.tuples(
+    st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"]),
+    TARGETS_ASKED,
+    st.lists(st.tuples(NAMES, VALUES), max_size=8),
+    st.none() | st.binary(max_size=200) | st.lists(st.binary(min_size=1, max_size=60), max_size=5),
+)
+
+
+def sound(
+    method: str, target: str, headers: list[tuple[str, str]], body: bytes | list[bytes] | None
+) -> bytes:
+    """A body in parts is chunked; every second of them has an extension, and there is a trailer."""
+    lines = [f"{method} {target} HTTP/1.1", "Host: a", *[f"{name}: {value}" for name, value in headers]]
+    if isinstance(body, bytes):
+        lines.append(f"Content-Length: {len(body)}")
+    elif body is not None:
+        lines.append("Transfer-Encoding: chunked")
+    head = "\r\n".join(lines).encode() + b"\r\n\r\n"
+    if not isinstance(body, list):
+        return head + (body or b"")
+    chunks = [
+        b"%x%b\r\n%b\r\n" % (len(part), b";a=b" * (number % 2), part) for number, part in enumerate(body)
+    ]
+    return head + b"".join(chunks) + b"0\r\nx-t: v\r\n\r\n"
+
+
+@examples(max_examples=60, deadline=None)
+@given(st.lists(ASKED, min_size=1, max_size=4), CUTS)
+def test_whatever_is_sound_is_taken(asked: list[Any], cuts: list[int]) -> None:
+    data = b"".join(sound(*one) for one in asked)
+    places = sorted({0, len(data), *[cut for cut in cuts if cut < len(data)]})
+    seen, written = served([data[start:end] for start, end in pairwise(places)])
+    wanted = [
+        (method.encode(), b"".join(body) if isinstance(body, list) else body or b"")
+        for method, _, _, body in asked
+    ]
+    assert [(method, body) for method, _, _, body in seen] == wanted, written
+    for (_, path, headers, _), (_, target, named, _) in zip(seen, asked, strict=True):
+        assert path.decode() == target.partition("?")[0]
+        told = [(name, value) for name, value in headers if name.startswith(b"x-")]
+        assert told == [(name.lower().encode(), value.encode()) for name, value in named]
 
 
 def test_what_is_sound_is_read_and_cut_anywhere_read_the_same() -> None:
